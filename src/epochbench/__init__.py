@@ -1,0 +1,52 @@
+"""epochbench: is it worth training this on the GPU, and by how much, and if not, why not?
+
+The public names load when they are first used (PEP 562), so that `import epochbench` is quick and needs no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Workload": "epochbench.workload",
+    "Recipe": "epochbench.recipe",
+    "ARTICLE": "epochbench.recipe",
+    "load": "epochbench.records.store",
+    "Results": "epochbench.records.store",
+    "speedup": "epochbench.analysis.speedup",
+    "speedups": "epochbench.analysis.speedup",
+    "Speedup": "epochbench.analysis.speedup",
+    "projections": "epochbench.analysis.projection",
+}
+
+__all__ = [
+    "ARTICLE",
+    "Recipe",
+    "Results",
+    "Speedup",
+    "Workload",
+    "__version__",
+    "load",
+    "projections",
+    "speedup",
+    "speedups",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'epochbench' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if TYPE_CHECKING:
+    from epochbench.analysis.projection import projections
+    from epochbench.analysis.speedup import Speedup, speedup, speedups
+    from epochbench.recipe import ARTICLE, Recipe
+    from epochbench.records.store import Results, load
+    from epochbench.workload import Workload

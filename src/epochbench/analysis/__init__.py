@@ -1,0 +1,1 @@
+"""What the records mean: speedups, projections, parity. Reads frames, never devices; loads no torch."""

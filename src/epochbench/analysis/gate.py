@@ -1,0 +1,89 @@
+"""What forbids a speedup: a side without a usable time, no training, or work that is not equal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from statistics import fmean
+from typing import Any
+
+from epochbench.analysis.sides import Row, Side
+
+STEPS_TO_JUDGE_LEARNING = 20
+
+EQUAL_FIELDS = (
+    "batch_size", "precision", "data", "data_fingerprint", "weights", "weights_hash", "order_hash", "seed",
+    "epoch_steps",
+)  # fmt: skip
+EQUAL_EPOCH_FIELDS = ("steps", "evaluation_steps")
+
+
+def unusable(side: Side) -> str | None:
+    """Why no time of this side can be used; None where some can."""
+    if not side.ok:
+        if not side.tried:
+            return f"{side.device}: interrupted before a measurement ended"
+        last = side.tried[-1]
+        return f"{side.device}: {how_it_ended(last)}"
+    for row in side.tried:
+        if row["status"] == "invalid":
+            return f"{side.device}, replicate {row['replicate']}: {how_it_ended(row)}"
+    for replicate, row in side.ok.items():
+        if row["synchronized"] is False:
+            return (
+                f"{side.device}, replicate {replicate}: the clock was read without synchronizing the device, "
+                "so that its time is not that of the work"
+            )
+        seconds = side.seconds(replicate)
+        if seconds is None or seconds <= 0:
+            what = "no timed epoch" if not side.timed(replicate) else "a timed epoch has no time above 0"
+            return f"{side.device}, replicate {replicate}: {what}"
+    return None
+
+
+def how_it_ended(row: Row) -> str:
+    status = str(row["status"]).replace("_", " ")
+    return f"{status}: {row['reason']}" if row["reason"] else status
+
+
+def untrained(side: Side, other: Side) -> str | None:
+    """Why this was no training: a loss that is no number, or one that did not fall. None where it was one.
+
+    A mean loss that is null is no number where any epoch of this race has one; where none has, none was recorded.
+    """
+    recorded = any(epoch["mean_loss"] is not None for one in (side, other) for epoch in one.epochs)
+    for replicate, row in side.ok.items():
+        losses = row["losses"]
+        who = f"{side.device}, replicate {replicate}"
+        for step, loss in enumerate(losses, start=1):
+            if loss is None or not math.isfinite(loss):
+                return f"{who}: the loss is no number at training step {step}"
+        means = [epoch["mean_loss"] for epoch in side.timed(replicate)]
+        if recorded and None in means:
+            return f"{who}: the mean loss is no number in timed epoch {means.index(None) + 1}"
+        third = len(losses) // 3
+        frozen = str(row["weights"] or "").startswith("random frozen")
+        if len(losses) >= STEPS_TO_JUDGE_LEARNING and not frozen:
+            first, last = fmean(losses[:third]), fmean(losses[-third:])
+            if last >= first:
+                change = f"the loss went from {first:.4g} to {last:.4g} in {len(losses)} steps"
+                return f"{who}: did not train: {change}"
+    return None
+
+
+def unequal(base: Side, side: Side, pairs: Iterable[int]) -> str | None:
+    """The first difference in the work of two sides, with both values; None where there is none."""
+    for replicate in pairs:
+        of_base, of_side = base.ok[replicate], side.ok[replicate]
+        found = [(name, of_base[name], of_side[name]) for name in EQUAL_FIELDS]
+        for name in EQUAL_EPOCH_FIELDS:
+            values = [sorted({epoch[name] for epoch in one.timed(replicate)}) for one in (base, side)]
+            found.append((f"{name} of an epoch", *(", ".join(map(str, steps)) for steps in values)))
+        for name, first, second in found:
+            if first != second:
+                return f"{name} is {_shown(first)} on {base.device} and {_shown(second)} on {side.device}"
+    return None
+
+
+def _shown(value: Any) -> str:
+    return "not recorded" if value in (None, "") else str(value)

@@ -1,0 +1,84 @@
+"""The sides of a race: what one device did in one run of one workload × recipe, gathered from the frames."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from epochbench.records.store import Results
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One device's measurements and epochs, as rows of plain values (None where there is none)."""
+
+    run: str
+    machine: str
+    workload: str
+    recipe: str
+    device: str
+    measurements: list[Row] = field(default_factory=list)
+    epochs: list[Row] = field(default_factory=list)
+
+    @property
+    def ok(self) -> dict[int, Row]:
+        """replicate → measurement, of those that ended well, in order."""
+        rows = [row for row in self.measurements if row["status"] == "ok" and row["replicate"] is not None]
+        return {row["replicate"]: row for row in sorted(rows, key=lambda row: row["replicate"])}
+
+    @property
+    def tried(self) -> list[Row]:
+        """The measurements that were not skipped."""
+        return [row for row in self.measurements if row["status"] != "skipped"]
+
+    @property
+    def data(self) -> str | None:
+        return self.fact("data")
+
+    def fact(self, name: str) -> Any:
+        """The first known value of a field, those that ended well first."""
+        rows = [*self.ok.values(), *self.measurements]
+        return next((row[name] for row in rows if row[name] is not None), None)
+
+    def timed(self, replicate: int) -> list[Row]:
+        """The timed epochs of a replicate in order, without the warm-up."""
+        rows = [row for row in self.epochs if row["replicate"] == replicate and not row["warmup"]]
+        return sorted(rows, key=lambda row: row["epoch"])
+
+    def seconds(self, replicate: int) -> float | None:
+        """The mean timed epoch of a replicate; None where an epoch has no time or there is none."""
+        seconds = [row["seconds"] for row in self.timed(replicate)]
+        return None if not seconds or None in seconds else finite(sum(seconds) / len(seconds))
+
+
+def finite(value: float) -> float | None:
+    """The value, or None where it went beyond what a float holds: the times in a file may be anything."""
+    return value if math.isfinite(value) else None
+
+
+Race = tuple[str, str, str]
+
+
+def races(results: Results) -> dict[Race, dict[str, Side]]:
+    """(run, workload, recipe) → device → its side; runs oldest first, the rest as recorded."""
+    found: dict[Race, dict[str, Side]] = {}
+    for kind in ("measurements", "epochs"):
+        for row in plain_rows(getattr(results, kind)):
+            who = {name: row[name] for name in ("run", "machine", "workload", "recipe", "device")}
+            sides = found.setdefault((who["run"], who["workload"], who["recipe"]), {})
+            side = sides.setdefault(who["device"], Side(**who))
+            getattr(side, kind).append(row)
+    order = {run: place for place, run in enumerate(results.runs["run"])}
+    return dict(sorted(found.items(), key=lambda item: order[item[0][0]]))
+
+
+def plain_rows(frame: pd.DataFrame) -> list[Row]:
+    """The rows as dicts of Python's own values, with None for every missing one."""
+    objects = frame.astype(object)
+    return objects.where(objects.notna(), None).to_dict("records")

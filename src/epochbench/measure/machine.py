@@ -1,0 +1,119 @@
+"""The machine: its facts, and how many CPUs a process here may really use."""
+
+from __future__ import annotations
+
+import getpass
+import math
+import os
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def machine_facts() -> dict[str, Any]:
+    """Facts of this machine that name nobody: no host name, user, path, serial or UUID."""
+    return {
+        "system": platform.system() or None,
+        "architecture": platform.machine() or None,
+        "cpu_name": cpu_name(),
+        "cpus_present": os.cpu_count(),
+        "cpus_usable": usable_cpus(),
+        "cpu_quota": cpu_quota(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def cpu_name() -> str | None:
+    """The CPU's model as the system names it; None where it does not say."""
+    if sys.platform == "linux":
+        try:
+            text = Path("/proc/cpuinfo").read_text(errors="replace")
+        except OSError:
+            return None
+        found = re.search(r"^(?:model name|Model|Hardware)\s*:\s*(.+)$", text, re.MULTILINE)
+        return found[1].strip() if found else None
+    if sys.platform == "darwin":
+        command = ["sysctl", "-n", "machdep.cpu.brand_string"]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=5).stdout.strip() or None
+    return platform.processor() or None
+
+
+def affinity_cpus() -> int:
+    """CPUs that this process may be scheduled on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def usable_cpus(root: Path = Path("/")) -> int:
+    """CPUs worth a thread: min(affinity, floor of the cgroup's quota), at least 1."""
+    quota = cpu_quota(root)
+    return max(1, affinity_cpus() if quota is None else min(affinity_cpus(), math.floor(quota)))
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """The cgroup's CPU quota in CPUs, the tightest of its ancestors'; None where there is none.
+
+    Reads version 2 (`cpu.max`, which holds `max` for none) and version 1 (`cpu.cfs_quota_us`, -1 for none).
+    `root` stands for `/`, so that a test can lay out its own files.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    quotas = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            quotas += _quotas(root / "sys/fs/cgroup", path, _quota_v2)
+        elif "cpu" in controllers.split(","):
+            for mount in (controllers, "cpu"):
+                quotas += _quotas(root / "sys/fs/cgroup" / mount, path, _quota_v1)
+    return min(quotas, default=None)
+
+
+def _quotas(mount: Path, path: str, read) -> list[float]:
+    folder = mount / path.lstrip("/")
+    folders = [folder, *(parent for parent in folder.parents if parent.is_relative_to(mount))]
+    return [quota for quota in map(read, folders) if quota is not None]
+
+
+def _quota_v2(folder: Path) -> float | None:
+    try:
+        quota, period = (folder / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+def _quota_v1(folder: Path) -> float | None:
+    try:
+        quota = int((folder / "cpu.cfs_quota_us").read_text())
+        period = int((folder / "cpu.cfs_period_us").read_text())
+        return quota / period if quota > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
+
+
+def peak_process_bytes() -> int | None:
+    """The most memory that this process held, in bytes; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def without_names(text: str) -> str:
+    """The text with this user's home folder, host name and user name taken out, for files that travel."""
+    text = text.replace(str(Path.home()), "~") if str(Path.home()) != "/" else text
+    for name, stand_in in ((platform.node(), "<host>"), (getpass.getuser(), "<user>")):
+        if name:
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text)
+    return text

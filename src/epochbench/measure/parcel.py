@@ -1,0 +1,86 @@
+"""The way of a Workload into a worker: one blob, with what the suite's module defines in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import cloudpickle
+
+from epochbench.errors import InputError
+
+LARGEST_BLOB_BYTES = 64 * 2**20
+
+
+class CannotTravel(InputError):
+    """Something that the worker needs cannot be pickled, or is too large."""
+
+
+def pack(*, module: str | None = None, **parts: Any) -> bytes:
+    """The parts as one cloudpickle blob; what `module` defines goes by value.
+
+    Plain pickle fails on `optimizer=lambda parameters: …`. Raises CannotTravel naming the part that cannot go.
+    """
+    with by_value(module):
+        try:
+            blob = cloudpickle.dumps(parts)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            raise CannotTravel(
+                f"{_culprit(parts)} cannot be sent to the measuring process ({text}); give a callable that makes it "
+                "there"
+            ) from error
+        if len(blob) > LARGEST_BLOB_BYTES:
+            raise CannotTravel(
+                f"{_largest(parts)} would send {len(blob) / 2**20:,.0f} MiB to each measuring process; give a "
+                "callable that makes it there, such as `lambda: MyDataset(…)`"
+            )
+    return blob
+
+
+def _fields(parts: dict[str, Any]) -> dict[str, Any]:
+    """The parts, with those that are dataclasses taken apart: {'Workload.model': …}."""
+    found = {}
+    for name, part in parts.items():
+        inner = getattr(part, "__dataclass_fields__", None)
+        if inner is None:
+            found[name] = part
+        else:
+            found |= {f"{type(part).__name__}.{field}": getattr(part, field) for field in inner}
+    return found
+
+
+def _culprit(parts: dict[str, Any]) -> str:
+    for name, part in _fields(parts).items():
+        try:
+            cloudpickle.dumps(part)
+        except Exception:
+            return name
+    return "the workload"
+
+
+def _largest(parts: dict[str, Any]) -> str:
+    sizes = {name: len(cloudpickle.dumps(part)) for name, part in _fields(parts).items()}
+    return max(sizes, key=sizes.__getitem__)
+
+
+@contextmanager
+def by_value(module_name: str | None) -> Iterator[None]:
+    """While this lasts, what the module defines is pickled whole, not by a name that a worker cannot import."""
+    module = sys.modules.get(module_name or "")
+    if module is None or module_name in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+
+
+def conftest_of(function: Callable[..., Any] | None) -> str | None:
+    """The conftest module that defines the function, which a worker cannot import by name; None for other modules."""
+    name = getattr(function, "__module__", None)
+    return name if name is not None and "conftest" in name else None

@@ -1,0 +1,39 @@
+"""What a worker finds out about this machine before anything is measured."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import torch
+
+from epochbench import devices
+
+
+def probe(emit: Any, counters: Any, clock: Any, *, names: list[str]) -> dict[str, Any]:
+    """The devices' facts, found by using them, with torch's own. Raises ValueError for a device unknown to torch."""
+    return {
+        "devices": [devices.probe(name) for name in names],
+        "machine": {"cpu_capability": torch.backends.cpu.get_cpu_capability()},
+        "software": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "torchvision": _torchvision_version(),
+            "cuda": torch.version.cuda,
+            "cudnn": _cudnn_version(),
+        },
+    }
+
+
+def _torchvision_version() -> str | None:
+    """None where torchvision is missing or does not fit this torch."""
+    try:
+        import torchvision
+    except (ImportError, RuntimeError):
+        return None
+    return torchvision.__version__
+
+
+def _cudnn_version() -> str | None:
+    version = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    return None if version is None else str(version)

@@ -1,0 +1,263 @@
+"""How one measurement is timed, from the start of its process to its last evaluation.
+
+The clock is read with the device synchronized at the start and at the end of each epoch, and never in between
+(the recipe's own reading of the loss aside). The loader runs inside the clock. The start-up and the warm-up are
+recorded apart and are in no mean.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from epochbench import devices
+from epochbench.loading import Feed, epoch_seed, open_feed
+from epochbench.measure import machine
+from epochbench.recipe import Recipe
+from epochbench.training import LossTrail, Training, evaluate, start, train
+from epochbench.workload import Workload
+
+Clock = Callable[[], float]
+Emit = Callable[[dict[str, Any]], None]
+
+LOSSES_KEPT = 1000
+EVALUATION_ORDER = 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much of the job is done: the options `--race-epochs`, `--race-steps` and `--race-full`."""
+
+    epochs: int | None = None
+    steps: int | None = None
+    full: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The epochs to run. The warm-up is one epoch of `warmup_steps`, for every workload and device alike."""
+
+    epochs: int
+    steps: int
+    warmup_steps: int
+    evaluation_steps: int
+    whole: bool
+
+
+def plan(workload: Workload, effort: Effort, *, steps_per_epoch: int, evaluation_steps_per_epoch: int) -> Plan:
+    """The plan of a workload; it depends on nothing of the device, so that all devices do the same steps.
+
+    A quick run times `quick_steps` steps: an epoch cut to them, or, where an epoch is shorter, as many epochs as it
+    takes (no more than the job has). The warm-up, in which the first step is, is half of a timed epoch, at least 1
+    step and at most 100. The evaluation is cut in proportion.
+    """
+    if effort.full:
+        steps = steps_per_epoch
+        epochs = effort.epochs or workload.epochs
+    else:
+        wanted = effort.steps or workload.quick_steps
+        steps = min(wanted, steps_per_epoch)
+        epochs = effort.epochs or min(workload.epochs, math.ceil(wanted / steps_per_epoch))
+    share = steps / steps_per_epoch
+    evaluation = max(1, round(evaluation_steps_per_epoch * share)) if evaluation_steps_per_epoch else 0
+    return Plan(
+        epochs=epochs,
+        steps=steps,
+        warmup_steps=min(100, max(1, steps // 2)),
+        evaluation_steps=evaluation,
+        whole=steps == steps_per_epoch,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One measurement to make: what the worker is told."""
+
+    workload: Workload
+    recipe: Recipe
+    device: str
+    replicate: int
+    seed: int
+    effort: Effort
+    run_began: float
+    process_started: float
+
+    def now(self) -> float:
+        """Seconds since the run began, by the clock that all processes of a machine share."""
+        return time.monotonic() - self.run_began
+
+    @property
+    def who(self) -> dict[str, Any]:
+        return {
+            "workload": self.workload.name,
+            "recipe": self.recipe.name,
+            "device": self.device,
+            "replicate": self.replicate,
+        }
+
+
+@dataclass
+class Progress:
+    """Where a measurement stands, in memory that the parent reads: [epoch, epochs, step, steps, evaluating]."""
+
+    counters: Any
+
+    def begin(self, epoch: int, epochs: int, steps: int, *, evaluating: bool = False) -> None:
+        self.counters[:] = [epoch, epochs, 0, steps, int(evaluating)]
+
+    def step(self) -> None:
+        self.counters[2] += 1
+
+
+def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf_counter) -> None:
+    """Make one measurement: emits an epoch record as each epoch ends and a measurement record at the end.
+
+    `clock` is the one clock that is read, in seconds. A loss that is not finite makes the measurement invalid; an
+    error of the workload is raised as it is.
+    """
+    record: dict[str, Any] = {"process_seconds": time.monotonic() - task.process_started}
+    threads = min(torch.get_num_threads(), machine.usable_cpus())
+    torch.set_num_threads(threads)
+    began = clock()
+    devices.make_context(task.device)
+    record["context_seconds"] = clock() - began
+    with _timed(record, "data_seconds", task.device, clock):
+        feed, evaluation_feed = open_feeds(task.workload, task.device, task.seed)
+    with _timed(record, "model_seconds", task.device, clock):
+        training = start(task.workload, task.recipe, task.device, seed=task.seed)
+    todo = plan(
+        task.workload,
+        task.effort,
+        steps_per_epoch=feed.steps,
+        evaluation_steps_per_epoch=evaluation_feed.steps if evaluation_feed else 0,
+    )
+    devices.reset_peak_bytes(task.device)
+    gc.collect()
+    losses: list[float] = []
+    evaluation: dict[str, Any] = {}
+    for number in range(todo.epochs + 1):
+        epoch, outcome = _epoch(task, training, feed, evaluation_feed, todo, number, progress, clock, record)
+        losses += outcome.pop("losses")
+        evaluation = outcome or evaluation
+        emit({"kind": "epoch", "at_seconds": task.now()} | task.who | epoch)
+    emit(
+        {"kind": "measurement", "at_seconds": task.now()}
+        | task.who
+        | _verdict(losses)
+        | record
+        | evaluation
+        | _work(task, training, feed, evaluation_feed, todo)
+        | {
+            "threads": threads,
+            "peak_device_bytes": devices.peak_bytes(task.device),
+            "peak_process_bytes": machine.peak_process_bytes(),
+            "losses": losses[:LOSSES_KEPT],
+            "synchronized": True,
+        }
+    )
+
+
+def open_feeds(workload: Workload, device: str, seed: int) -> tuple[Feed, Feed | None]:
+    """The training feed, and the evaluation's where the workload has test data."""
+    how = {"batch_size": workload.batch_size, "device": device, "seed": seed}
+    feed = open_feed(workload.train_data, **how)
+    return feed, None if workload.test_data is None else open_feed(workload.test_data, **how)
+
+
+def _epoch(
+    task: Task,
+    training: Training,
+    feed: Feed,
+    evaluation_feed: Feed | None,
+    todo: Plan,
+    number: int,
+    progress: Progress,
+    clock: Clock,
+    record: dict[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Epoch `number` with its evaluation → (the epoch record's fields, losses and the evaluation's results)."""
+    warmup = number == 0
+    steps = todo.warmup_steps if warmup else todo.steps
+    trail = LossTrail(steps, task.device, task.recipe.read_loss_each_step)
+    batches = feed.epoch(number, steps)
+    devices.seed_all(epoch_seed(task.seed, number))
+    progress.begin(number, todo.epochs, steps)
+    epoch: dict[str, Any] = {"epoch": number, "warmup": warmup}
+    with _timed(epoch, "seconds", task.device, clock):
+        if warmup:
+            with _timed(record, "first_step_seconds", task.device, clock):
+                train(training, islice(batches, 1), trail, progress.step)
+        train(training, batches, trail, progress.step)
+    losses = trail.values()
+    epoch |= {"steps": len(losses), "samples": feed.samples_in(len(losses)), "mean_loss": fmean(losses)}
+    outcome: dict[str, Any] = {"losses": losses}
+    if evaluation_feed is not None and not warmup:
+        progress.begin(number, todo.epochs, todo.evaluation_steps, evaluating=True)
+        # One fixed order, so that every device and epoch evaluates the same samples.
+        evaluated = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
+        with _timed(epoch, "evaluation_seconds", task.device, clock):
+            result = evaluate(training, evaluated, progress.step)
+        epoch["evaluation_steps"] = todo.evaluation_steps
+        outcome |= {"test_loss": result.loss, "accuracy": result.accuracy}
+    return epoch, outcome
+
+
+@contextmanager
+def _timed(record: dict[str, Any], name: str, device: str, clock: Clock) -> Iterator[None]:
+    """Time a stretch with the device synchronized at both ends, into `record[name]`, in seconds."""
+    devices.synchronize(device)
+    began = clock()
+    yield
+    devices.synchronize(device)
+    record[name] = clock() - began
+
+
+def _verdict(losses: list[float]) -> dict[str, Any]:
+    for step, loss in enumerate(losses):
+        if not math.isfinite(loss):
+            return {"status": "invalid", "reason": f"the loss is {loss} at training step {step + 1}"}
+    return {"status": "ok"}
+
+
+def _work(task: Task, training: Training, feed: Feed, evaluation_feed: Feed | None, todo: Plan) -> dict[str, Any]:
+    """What was trained, for the check of equal work."""
+    facts = describe_data(feed)
+    parameters = list(training.model.parameters())
+    return {
+        "data": facts["name"],
+        "data_fingerprint": facts["fingerprint"],
+        "weights": getattr(training.model, "weights_source", "random"),
+        "batch_size": task.workload.batch_size,
+        "precision": task.recipe.precision,
+        "seed": task.seed,
+        "job_epochs": task.workload.epochs,
+        "steps_per_epoch": feed.steps,
+        "evaluation_steps_per_epoch": evaluation_feed.steps if evaluation_feed else 0,
+        "epoch_steps": todo.steps,
+        "whole_epochs": todo.whole,
+        "train_samples": feed.samples,
+        "test_samples": evaluation_feed.samples if evaluation_feed else 0,
+        "parameters": sum(parameter.numel() for parameter in parameters),
+        "trainable_parameters": sum(p.numel() for p in parameters if p.requires_grad),
+        "weights_hash": training.weights_hash,
+        "order_hash": feed.order_hash(1, todo.steps),
+    }
+
+
+def describe_data(feed: Feed) -> dict[str, Any]:
+    """Name and fingerprint of the data: what the data set says of itself, else its class and size."""
+    data = feed.data
+    facts = getattr(data, "facts", None)
+    if facts is not None:
+        return {"name": facts.name, "fingerprint": facts.fingerprint}
+    inner = getattr(data, "dataset", data)
+    return {"name": f"{type(inner).__name__} of {feed.samples}", "fingerprint": None}

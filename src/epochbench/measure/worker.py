@@ -1,0 +1,256 @@
+"""A job in a process of its own: the way in, the messages, and clean ends.
+
+The worker leads a process group of its own, so that it ends with its children, and a thread in it ends that group
+when the parent is gone, however the parent went. The parent makes no device context and imports nothing for the
+worker: the fork server has torch loaded and a start costs a fraction of a second.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import cloudpickle
+
+from epochbench.errors import InputError
+from epochbench.measure.parcel import by_value, conftest_of
+
+Message = dict[str, Any]
+Job = Callable[..., Any]
+
+POLL_SECONDS = 1.0
+COUNTERS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a job ended. `value` is what it returned where `status` is ok; `trace` is the worker's own traceback."""
+
+    status: str
+    value: Any = None
+    reason: str | None = None
+    trace: str | None = None
+
+
+def run(
+    job: Job,
+    blob: bytes,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    prepare: Callable[[], Any] | None = None,
+    timeout_seconds: float | None = None,
+    on_messages: Callable[[list[Message]], None] = lambda messages: None,
+    on_tick: Callable[[list[int]], None] = lambda counters: None,
+) -> Outcome:
+    """Run `job(emit, counters, clock, **parts, **arguments)` in a fresh process and wait for it.
+
+    `blob` comes from `pack` and holds the parts; `prepare` is called first in the worker and may return the clock
+    to read. Messages arrive in batches, at most once a second, so that the parent does not disturb what is timed. A
+    crash, an out-of-memory or a hang ends this job alone. KeyboardInterrupt ends the worker and is raised on.
+    """
+    context = _context()
+    receiver, sender = context.Pipe(duplex=False)
+    counters = context.RawArray("q", COUNTERS)
+    output = tempfile.NamedTemporaryFile(prefix="epochbench-", suffix=".log", delete=False)  # noqa: SIM115
+    output.close()
+    with by_value(conftest_of(prepare)):
+        first = cloudpickle.dumps((job, dict(arguments), prepare))
+    process = context.Process(
+        target=_main, args=(first, blob, sender, counters, output.name), name="epochbench-worker"
+    )
+    try:
+        process.start()
+        sender.close()
+        ending = _attend(process, receiver, counters, timeout_seconds, on_messages, on_tick)
+        return _outcome(process, ending, timeout_seconds, Path(output.name), list(counters))
+    finally:
+        end(process)
+        receiver.close()
+        with suppress(OSError):
+            os.unlink(output.name)
+
+
+def run_here(
+    job: Job,
+    blob: bytes,
+    arguments: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    prepare: Callable[[], Any] | None = None,
+    on_messages: Callable[[list[Message]], None] = lambda messages: None,
+) -> Outcome:
+    """Run the job in this process, for debugging: messages come as they are sent."""
+    clock = (prepare() if prepare is not None else None) or time.perf_counter
+    try:
+        value = job(
+            lambda message: on_messages([message]),
+            [0] * COUNTERS,
+            clock,
+            **cloudpickle.loads(blob),
+            **arguments,
+        )
+    except Exception as error:
+        return Outcome(**describe(error))
+    return Outcome(status="ok", value=value)
+
+
+def _attend(
+    process: Any,
+    receiver: Connection,
+    counters: Any,
+    timeout_seconds: float | None,
+    on_messages: Callable[[list[Message]], None],
+    on_tick: Callable[[list[int]], None],
+) -> Message | None:
+    """Read messages once a second until the worker ends → its last message, None where it sent none."""
+    deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+    while True:
+        left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
+        ended = bool(wait([process.sentinel], timeout=max(0.0, left)))
+        messages = _read(receiver)
+        ending = messages.pop() if messages and messages[-1]["kind"] == "_ending" else None
+        if messages:
+            on_messages(messages)
+        on_tick(list(counters))
+        if ending is not None or ended:
+            return ending
+        if deadline is not None and time.monotonic() >= deadline:
+            return {"kind": "_ending", "status": "timeout"}
+
+
+def _read(receiver: Connection) -> list[Message]:
+    messages: list[Message] = []
+    with suppress(EOFError, OSError):
+        while receiver.poll():
+            messages.append(cloudpickle.loads(receiver.recv_bytes()))
+    return messages
+
+
+def _outcome(
+    process: Any, ending: Message | None, timeout_seconds: float | None, output: Path, counters: list[int]
+) -> Outcome:
+    if ending is None:
+        process.join(timeout=5)
+        return Outcome(status="failed", reason=_death(process.exitcode), trace=_tail(output))
+    if ending["status"] == "timeout":
+        epoch, epochs, step, steps, _ = counters
+        where = f"epoch {epoch}/{epochs}, step {step}/{steps}" if steps else "before the first step"
+        return Outcome(status="timeout", reason=f"ended after {timeout_seconds:g} s ({where})", trace=_tail(output))
+    return Outcome(**{key: value for key, value in ending.items() if key != "kind"})
+
+
+def _death(code: int | None) -> str:
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        hint = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+        return f"the measuring process was ended by {name}{hint}"
+    return f"the measuring process ended with exit code {code} and said nothing"
+
+
+def _tail(output: Path, size: int = 8000) -> str | None:
+    try:
+        return output.read_text(errors="replace")[-size:].strip() or None
+    except OSError:
+        return None
+
+
+def end(process: Any) -> None:
+    """End a worker with all its children, at once where it does not end by itself."""
+    if process.pid is None:
+        return
+    process.join(timeout=0.2)
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal_number)
+            else:
+                process.kill()
+        process.join(timeout=2)
+        if not process.is_alive():
+            break
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _context() -> Any:
+    if "forkserver" in multiprocessing.get_all_start_methods():
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["epochbench.measure.preload"])
+        return context
+    return multiprocessing.get_context("spawn")
+
+
+def _main(first: bytes, blob: bytes, sender: Connection, counters: Any, output: str) -> None:
+    """The worker's own main function."""
+    _leave_with_parent()
+    if "fork" in multiprocessing.get_all_start_methods():
+        # As in a user's own script: else the DataLoader's workers would pickle the data set.
+        multiprocessing.set_start_method("fork", force=True)
+    _redirect(output)
+
+    def emit(message: Message) -> None:
+        sender.send_bytes(cloudpickle.dumps(message))
+
+    try:
+        job, arguments, prepare = cloudpickle.loads(first)
+        clock = prepare() if prepare is not None else None
+        parts = cloudpickle.loads(blob)
+        value = job(emit, counters, clock or time.perf_counter, **parts, **arguments)
+        ending: Message = {"status": "ok", "value": value}
+    except BaseException as error:
+        ending = describe(error)
+    emit({"kind": "_ending"} | ending)
+    sender.close()
+
+
+def describe(error: BaseException) -> Message:
+    """How an error ends a job: status, a one-line reason, and the traceback from the user's first line on."""
+    text = " ".join(str(error).split())
+    if isinstance(error, InputError):
+        return {"status": "failed", "reason": text}
+    out_of_memory = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
+    if isinstance(error, RuntimeError) and "can't allocate memory" in text:
+        out_of_memory = True
+    return {
+        "status": "out_of_memory" if out_of_memory else "failed",
+        "reason": f"{type(error).__name__}: {text}"[:500],
+        "trace": "".join(traceback.format_exception(error)),
+    }
+
+
+def _leave_with_parent() -> None:
+    if not hasattr(os, "setpgid"):
+        return
+    os.setpgid(0, 0)
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="epochbench-watch", daemon=True).start()
+
+
+def _redirect(output: str) -> None:
+    """Send what the job prints, and a crash's traceback, to a file that the parent reads if it fails."""
+    descriptor = os.open(output, os.O_WRONLY | os.O_APPEND)
+    os.dup2(descriptor, 1)
+    os.dup2(descriptor, 2)
+    os.close(descriptor)
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    faulthandler.enable(2)

@@ -1,0 +1,70 @@
+"""The line that says where a race is, while pytest captures the rest."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from epochbench.measure.race import Standing
+
+QUIET_SECONDS = 15.0
+
+
+class ProgressLine:
+    """On a terminal one line that is written over; elsewhere a line when a measurement begins, and now and then."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.reporter: Any = config.pluginmanager.getplugin("terminalreporter")
+        self.capture: Any = config.pluginmanager.getplugin("capturemanager")
+        self.shown = False
+        self._place: Any = None
+        self._said = 0.0
+
+    def show(self, standing: Standing) -> None:
+        self.say(sentence(standing), place=(standing.workload, standing.contender, standing.replicate))
+
+    def say(self, text: str, place: Any = None) -> None:
+        if self.reporter is None:
+            return
+        if self.reporter.isatty:
+            width = shutil.get_terminal_size().columns - 1
+            self._write(f"\r\033[K{text[:width]}")
+            self.shown = True
+        elif place is not None and (place != self._place or time.monotonic() - self._said > QUIET_SECONDS):
+            self._write(f"{text}\n")
+            self._place, self._said = place, time.monotonic()
+
+    def clear(self) -> None:
+        if self.shown:
+            self._write("\r\033[K")
+            self.shown = False
+
+    def _write(self, text: str) -> None:
+        with self.capture.global_and_fixture_disabled():
+            if not self.shown:
+                self.reporter.ensure_newline()
+            writer = self.reporter._tw if hasattr(self.reporter, "_tw") else self.reporter
+            writer.write(text, flush=True)
+
+
+def sentence(standing: Standing) -> str:
+    """cnn · cuda · replicate 2/4 · epoch 1/1 · step 120/300 · 5 left, about 0:41"""
+    epoch, epochs, step, steps, evaluating = standing.counters
+    if not steps:
+        where = "starting"
+    elif evaluating:
+        where = f"epoch {epoch}/{epochs} · evaluating {step}/{steps}"
+    elif epoch == 0:
+        where = f"warm-up · step {step}/{steps}"
+    else:
+        where = f"epoch {epoch}/{epochs} · step {step}/{steps}"
+    left = f"{standing.left} left"
+    if standing.seconds_left is not None:
+        minutes, seconds = divmod(round(standing.seconds_left), 60)
+        left += f", about {minutes}:{seconds:02}"
+    who = f"{standing.workload} · {standing.contender} · replicate {standing.replicate}/{standing.replicates}"
+    return f"{who} · {where} · {left}"

@@ -1,0 +1,294 @@
+"""One pytest session's races: the checks before anything trains, the run file, the replays, and the summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import epochbench
+from epochbench.datasets import DataError, DataOptions, check_folder
+from epochbench.errors import InputError
+from epochbench.measure import machine, probing, worker
+from epochbench.measure.parcel import pack
+from epochbench.measure.protocol import Effort
+from epochbench.measure.race import Contender, Hooks, Lane, RaceOptions, race
+from epochbench.progress import ProgressLine
+from epochbench.recipe import RECIPES
+from epochbench.records.schema import DeviceFacts, EndRecord, Machine, Record, RunRecord, Software
+from epochbench.records.store import RunWriter, new_run_path
+from epochbench.replay import ReplayTimer
+from epochbench.workload import Workload
+
+INTERRUPTED, INTERNAL_ERROR = 2, 3
+
+
+class RaceSession:
+    """What the races of one session share. `begin` is called once, before the first test."""
+
+    def __init__(self, config: pytest.Config, cases: dict[str, tuple[str, str]]) -> None:
+        self.config = config
+        self.cases = cases
+        self.disabled = config.getoption("benchmark_disable") and not config.getoption("benchmark_enable")
+        self.began = time.monotonic()
+        self.options = _race_options(config, disabled=self.disabled, began=self.began)
+        self.prepare: Callable[[], Any] | None = config.hook.pytest_race_prepare(config=config)
+        self.folder: Path = config.getoption("race_results") or config.rootpath / "results"
+        self.progress = ProgressLine(config)
+        self.selected: dict[str, list[str]] = {}
+        self.facts: dict[str, dict[str, Any]] = {}
+        self.races: dict[str, dict[str, Lane] | Exception] = {}
+        self.writer: RunWriter | None = None
+
+    def begin(self, items: list[pytest.Item]) -> None:
+        """Probe the devices and open the run file. Raises pytest.UsageError, one line, where the input is wrong."""
+        for item in items:
+            self.selected.setdefault(_race_key(item), []).append(item.callspec.params["race_device"])
+        data = DataOptions(folder=self.config.getoption("race_data"), download=self.config.getoption("race_download"))
+        try:
+            check_folder(data)
+        except DataError as error:
+            raise pytest.UsageError(f"--race-data: {error}") from error
+        found = self._probe()
+        self.facts = {facts["device"]: facts for facts in found["devices"]}
+        if self.config.getoption("race_require_gpu"):
+            self._require_gpu()
+        if not self.disabled:
+            self._open(found)
+
+    def _probe(self) -> dict[str, Any]:
+        devices = list(dict.fromkeys(device for device, _ in self.cases.values()))
+        self.progress.say("looking at the devices")
+        run = worker.run if self.options.isolated else worker.run_here
+        outcome = run(probing.probe, pack(names=devices), prepare=self.prepare)
+        self.progress.clear()
+        if outcome.status != "ok":
+            if outcome.trace is None:
+                raise pytest.UsageError(f"--race-devices: {outcome.reason}")
+            raise pytest.UsageError(f"the devices could not be looked at: {outcome.reason}\n{outcome.trace}")
+        return outcome.value
+
+    def _require_gpu(self) -> None:
+        accelerators = [facts for facts in self.facts.values() if facts["device"] != "cpu"]
+        if not any(facts["available"] for facts in accelerators):
+            reasons = (
+                "; ".join(f"{facts['device']}: {facts['reason']}" for facts in accelerators) or "none was asked for"
+            )
+            raise pytest.UsageError(f"--race-require-gpu: no accelerator works here ({reasons})")
+
+    def _open(self, found: dict[str, Any]) -> None:
+        started = datetime.now(UTC)
+        label = self.config.getoption("race_label")
+        try:
+            path = new_run_path(self.folder / "runs", started, label)
+            self.writer = RunWriter(path)
+        except OSError as error:
+            raise pytest.UsageError(
+                f"--race-results: {self.folder} cannot be written to: {error.strerror or error}"
+            ) from error
+        self.record(
+            [
+                RunRecord(
+                    run_id=path.stem,
+                    started_at=started.isoformat(timespec="seconds"),
+                    label=label,
+                    machine=Machine(
+                        **machine.machine_facts() | found["machine"],
+                        devices=tuple(DeviceFacts(**facts) for facts in found["devices"]),
+                    ),
+                    software=Software(epochbench=epochbench.__version__, **found["software"]),
+                    options=self._recorded_options(),
+                )
+            ]
+        )
+
+    def _recorded_options(self) -> dict[str, Any]:
+        """The options that change what is measured; folders are left out."""
+        effort = self.options.effort
+        return {
+            "devices": list(dict.fromkeys(device for device, _ in self.cases.values())),
+            "recipes": list(dict.fromkeys(recipe for _, recipe in self.cases.values())),
+            "replicates": self.options.replicates,
+            "epochs": effort.epochs,
+            "steps": effort.steps,
+            "full": effort.full,
+            "batch_size": self.options.batch_size,
+            "seed": self.options.seed,
+            "isolation": "process" if self.options.isolated else "none",
+            "timeout_seconds": self.options.timeout_seconds,
+        }
+
+    def record(self, records: Sequence[Record]) -> None:
+        if self.writer is not None and records:
+            self.writer.write(*records)
+
+    def racer(self, request: pytest.FixtureRequest, benchmark: Any, case: str) -> Callable[[Workload], Lane]:
+        """What the fixture `race` gives to one test."""
+        used = False
+
+        def run(workload: Workload) -> Lane:
+            nonlocal used
+            if used:
+                raise RuntimeError("race() was called twice in one test; write one test a race")
+            used = True
+            if not isinstance(workload, Workload):
+                raise TypeError(f"race() takes a Workload, not {type(workload).__name__}")
+            lane = self._lanes(request, workload)[case]
+            self._replay(lane, workload, request, benchmark)
+            return lane
+
+        return run
+
+    def _lanes(self, request: pytest.FixtureRequest, workload: Workload) -> dict[str, Lane]:
+        key = _race_key(request.node)
+        if key not in self.races:
+            contenders = [self._contender(case) for case in self.selected[key]]
+            try:
+                self.races[key] = race(
+                    workload,
+                    contenders,
+                    self.options,
+                    Hooks(on_records=self.record, on_standing=self.progress.show),
+                    suite_module=request.module.__name__,
+                    prepare=self.prepare,
+                )
+            except Exception as error:
+                self.races[key] = error
+            finally:
+                self.progress.clear()
+        lanes = self.races[key]
+        if isinstance(lanes, InputError):
+            pytest.fail(str(lanes), pytrace=False)
+        if isinstance(lanes, Exception):
+            raise lanes
+        return lanes
+
+    def _contender(self, case: str) -> Contender:
+        device, recipe = self.cases[case]
+        facts = self.facts[device]
+        return Contender(
+            device=device,
+            recipe=RECIPES[recipe],
+            unavailable=None if facts["available"] else facts["reason"],
+        )
+
+    def _replay(self, lane: Lane, workload: Workload, request: pytest.FixtureRequest, benchmark: Any) -> None:
+        if lane.contender.unavailable:
+            pytest.skip(f"{lane.contender.device}: {lane.contender.unavailable}")
+        for failure in lane.failures:
+            text = failure.reason if failure.trace is None else f"{lane.contender.id}: {failure.reason}"
+            pytest.fail(f"{text}\n\n{failure.trace}" if failure.trace else text, pytrace=False)
+        if benchmark.group is None:
+            benchmark.group = workload.name
+        timed = [epoch for epoch in lane.epochs if not epoch.warmup]
+        benchmark.extra_info.update(_extra_info(lane))
+        timer = request.node.get_closest_marker("benchmark").kwargs["timer"]
+        assert isinstance(timer, ReplayTimer)
+        timer.play(benchmark, [epoch.seconds for epoch in timed])
+
+    def finish(self, exit_status: int) -> None:
+        """Write the last line of the run file."""
+        if self.writer is None:
+            return
+        status = {INTERRUPTED: "interrupted", INTERNAL_ERROR: "failed"}.get(exit_status, "finished")
+        seconds = time.monotonic() - self.began
+        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        with suppress(OSError):
+            self.record([EndRecord(status=status, seconds=seconds, ended_at=ended)])
+            self.writer.close()
+
+    def summarize(self, terminal: Any) -> None:
+        """Print the speedups of this run, and write the page of all the stored runs."""
+        if self.writer is None:
+            return
+        from epochbench.records.store import RecordError, load
+        from epochbench.report.html import write_page
+        from epochbench.report.terminal import render
+
+        results = load(self.writer.path)
+        terminal.section("epochbench", sep="=")
+        terminal.write_line(render(results, width=terminal.screen_width if hasattr(terminal, "screen_width") else 80))
+        page = self.folder / "report.html"
+        try:
+            everything = load(self.folder / "runs")
+        except RecordError as error:
+            terminal.write_line(f"the page shows this run alone, since another could not be read: {error}")
+            everything = results
+        published = self.folder / "published.csv"
+        try:
+            write_page(everything, page, published=published if published.is_file() else None)
+            terminal.write_line(f"page  {_short(page)}")
+        except OSError as error:
+            terminal.write_line(f"the page {_short(page)} could not be written: {error.strerror or error}")
+        terminal.write_line(f"run   {_short(self.writer.path)}")
+
+
+def _race_options(config: pytest.Config, *, disabled: bool, began: float) -> RaceOptions:
+    if disabled:
+        return RaceOptions(
+            replicates=1,
+            effort=Effort(epochs=1, steps=2),
+            batch_size=config.getoption("race_batch_size"),
+            seed=config.getoption("race_seed"),
+            isolated=False,
+            run_began=began,
+        )
+    return RaceOptions(
+        replicates=config.getoption("race_replicates"),
+        effort=Effort(
+            epochs=config.getoption("race_epochs"),
+            steps=config.getoption("race_steps"),
+            full=config.getoption("race_full"),
+        ),
+        batch_size=config.getoption("race_batch_size"),
+        seed=config.getoption("race_seed"),
+        timeout_seconds=config.getoption("race_timeout"),
+        isolated=config.getoption("race_isolation") == "process",
+        run_began=began,
+    )
+
+
+def _race_key(item: Any) -> str:
+    """What the cases of one race share: the node's id without the device."""
+    others = {name: value for name, value in item.callspec.params.items() if name != "race_device"}
+    return f"{item.nodeid.split('[')[0]} {sorted((name, repr(value)) for name, value in others.items())}"
+
+
+def _extra_info(lane: Lane) -> dict[str, Any]:
+    """What pytest-benchmark's JSON says besides the epochs: texts and finite numbers alone."""
+    measured = [one for one in lane.measurements if one.replicate is not None]
+    first = measured[0]
+    return {
+        "workload": first.workload,
+        "recipe": first.recipe,
+        "device": first.device,
+        "data": first.data,
+        "weights": first.weights,
+        "batch_size": first.batch_size,
+        "precision": first.precision,
+        "epoch_steps": first.epoch_steps,
+        "steps_per_epoch": first.steps_per_epoch,
+        "job_epochs": first.job_epochs,
+        "threads": first.threads,
+        "replicates": [
+            {
+                "replicate": one.replicate,
+                "status": one.status,
+                "epoch_seconds": [
+                    epoch.seconds for epoch in lane.epochs if epoch.replicate == one.replicate and not epoch.warmup
+                ],
+            }
+            for one in measured
+        ],
+    }
+
+
+def _short(path: Path) -> str:
+    with suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

@@ -1,0 +1,1 @@
+"""What came out of a run: the run file's schema, its store, and imports from other formats."""

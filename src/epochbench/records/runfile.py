@@ -1,0 +1,192 @@
+"""One run file, read: its lines, checked, as records.
+
+A file is untrusted input, since it came from someone else's machine: only a regular file is opened, its
+size and its lines are bounded, and a line that cannot be read is refused by file, line and field.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from epochbench.errors import InputError
+from epochbench.records.schema import (
+    RECORD,
+    SCHEMA_VERSION,
+    EndRecord,
+    EpochRecord,
+    MeasurementRecord,
+    RunRecord,
+)
+
+LARGEST_LINE_BYTES = 16 * 2**20
+LARGEST_FILE_BYTES = 2**30
+
+
+class RecordError(InputError):
+    """A run file that cannot be read, in one line: "file:line: field: what is wrong"."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFile:
+    """A run file as it was read. `started` is in UTC; without an `end` the run was cut off."""
+
+    path: Path
+    run: RunRecord
+    started: datetime
+    measurements: list[MeasurementRecord]
+    epochs: list[EpochRecord]
+    end: EndRecord | None
+
+    @property
+    def lines(self) -> int:
+        return 1 + len(self.measurements) + len(self.epochs) + (self.end is not None)
+
+    @property
+    def ended(self) -> str:
+        return self.end.status if self.end else "cut"
+
+
+def read_run_file(path: Path, problems: list[str]) -> RunFile | None:
+    """One run file, or None, with a note in `problems`, where it was cut off before its first line ended.
+
+    Raises RecordError for any line that cannot be read, other than a last one without a newline.
+    """
+    records: list[Any] = []
+    for number, line in enumerate(_lines(path), start=1):
+        where = f"{path}:{number}"
+        try:
+            content = _content(line)
+        except (ValueError, RecursionError) as error:
+            if _was_cut(line):
+                break
+            what = "nested too deeply" if isinstance(error, RecursionError) else one_line(error)
+            raise RecordError(f"{where}: {what}") from error
+        record = _record(content, where)
+        if isinstance(record, RunRecord) is not (number == 1):
+            what = "the first line must be the run" if number == 1 else "a second run; a file holds one"
+            raise RecordError(f"{where}: kind: {what}")
+        if records and isinstance(records[-1], EndRecord):
+            raise RecordError(f"{where}: kind: a record after the end of the run")
+        records.append(record)
+    if not records:
+        problems.append(f"{path.name}: run was cut off before it began")
+        return None
+    try:
+        started = utc_time(records[0].started_at)
+    except (ValueError, OverflowError) as error:
+        what = f"{one_line(records[0].started_at)!r} is no ISO 8601 time"
+        raise RecordError(f"{path}:1: started_at: {what}") from error
+    return RunFile(
+        path=path,
+        run=records[0],
+        started=started,
+        measurements=[record for record in records if isinstance(record, MeasurementRecord)],
+        epochs=[record for record in records if isinstance(record, EpochRecord)],
+        end=records[-1] if isinstance(records[-1], EndRecord) else None,
+    )
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of a regular file, each with its newline. Anything else, a pipe say, is not waited for."""
+    flags = os.O_RDONLY
+    for extra in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
+        flags |= getattr(os, extra, 0)
+    try:
+        _refuse_irregular(os.stat(path), path)
+        with open(os.open(path, flags), "rb") as file:
+            facts = os.fstat(file.fileno())
+            _refuse_irregular(facts, path)
+            if facts.st_size > LARGEST_FILE_BYTES:
+                raise RecordError(f"{path}: larger than {LARGEST_FILE_BYTES // 2**20} MiB, no run file")
+            while line := file.readline(LARGEST_LINE_BYTES + 1):
+                yield line
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def _refuse_irregular(facts: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(facts.st_mode):
+        raise RecordError(f"{path}: no regular file; give a run file (.jsonl), a folder or a glob")
+
+
+def _content(line: bytes) -> Any:
+    """The JSON value of a line. Raises ValueError for what JSON or a number's range does not allow."""
+    if len(line) > LARGEST_LINE_BYTES:
+        raise ValueError(f"longer than {LARGEST_LINE_BYTES // 2**20} MiB")
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"no UTF-8 at byte {error.start + 1}") from error
+    try:
+        content = json.loads(text, parse_constant=_no_constant, parse_float=_finite_number, parse_int=_whole_number)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"no JSON at character {error.pos + 1}: {error.msg}") from error
+    if "\\u" in text:
+        try:
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError("half of a surrogate pair in a text") from error
+    return content
+
+
+def _was_cut(line: bytes) -> bool:
+    return line.startswith(b"{") and not line.endswith(b"\n") and len(line) <= LARGEST_LINE_BYTES
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is no JSON; write null")
+
+
+def _finite_number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return number
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > 20 or abs(int(text)) >= 2**63:
+        raise ValueError(f"the number {text[:40]} is too large")
+    return int(text)
+
+
+def _record(content: Any, where: str) -> Any:
+    if not isinstance(content, dict):
+        raise RecordError(f"{where}: a record is a JSON object, and this is {one_line(content)}")
+    version = content.get("schema")
+    if content.get("kind") == "run" and isinstance(version, int) and version > SCHEMA_VERSION:
+        raise RecordError(
+            f"{where}: schema: {version} is newer than {SCHEMA_VERSION}, the newest this epochbench reads; "
+            "upgrade epochbench"
+        )
+    try:
+        return RECORD.validate_python(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["type"].startswith("union_tag"):
+            kind = f"{one_line(repr(content['kind']))} is" if "kind" in content else "is missing, it is"
+            raise RecordError(f"{where}: kind: {kind} none of run, epoch, measurement, end") from error
+        field = ".".join(str(part) for part in first["loc"][1:]) or "line"
+        got = "" if first["type"] == "missing" else f", not {one_line(repr(first['input']))}"
+        raise RecordError(f"{where}: {one_line(field)}: {one_line(first['msg'])}{got}") from error
+
+
+def one_line(value: object) -> str:
+    text = "".join(character if character.isprintable() else " " for character in str(value))
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def utc_time(value: datetime | str) -> datetime:
+    """The time in UTC; one that names no zone is UTC."""
+    time = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)

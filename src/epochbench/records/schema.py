@@ -1,0 +1,182 @@
+"""The run file: one JSON object a line, each of one of the four kinds below.
+
+Figures are top-level fields and their units are in the names. A record holds raw times and facts; whatever can be
+computed on reading (means, speedups, intervals) is not stored. Unknown fields are kept, so that a newer file loses
+nothing when it is read and exported. NaN and Infinity are no JSON: they are written as null.
+
+History of the schema
+    1   first version.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+
+SCHEMA_VERSION = 1
+
+Status = Literal["ok", "skipped", "failed", "out_of_memory", "timeout", "interrupted", "invalid"]
+
+
+def _finite_or_none(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Finite = Annotated[float | None, BeforeValidator(_finite_or_none)]
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Record(BaseModel):
+    """What all records share: frozen, unknown fields kept."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="null")
+
+
+class DeviceFacts(Record):
+    """One device as the probe saw it; `reason` says why it cannot be used where `available` is false."""
+
+    device: Name
+    available: bool
+    reason: str | None = None
+    name: str | None = None
+    memory_bytes: int | None = None
+    capability: str | None = None
+    driver: str | None = None
+
+
+class Machine(Record):
+    """The machine, without anything that names its owner: no host name, user, path, serial or UUID."""
+
+    system: str | None = None
+    architecture: str | None = None
+    cpu_name: str | None = None
+    cpus_present: int | None = None
+    cpus_usable: int | None = None
+    cpu_quota: float | None = None
+    cpu_capability: str | None = None
+    memory_bytes: int | None = None
+    devices: tuple[DeviceFacts, ...] = ()
+
+
+class Software(Record):
+    """Versions. `torch` is the full build name, such as 2.14.1+cu130."""
+
+    epochbench: str | None = None
+    python: str | None = None
+    torch: str | None = None
+    torchvision: str | None = None
+    cuda: str | None = None
+    cudnn: str | None = None
+
+
+class RunRecord(Record):
+    """The first line: which machine, which software, which options."""
+
+    kind: Literal["run"] = "run"
+    schema_: int = Field(alias="schema", default=SCHEMA_VERSION)
+    run_id: Name
+    started_at: str
+    label: str | None = None
+    machine: Machine = Machine()
+    software: Software = Software()
+    options: dict[str, Any] = {}
+    resumes: str | None = None
+
+    model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="null", populate_by_name=True)
+
+
+class EpochRecord(Record):
+    """One epoch, written as it ends. `seconds` holds training alone; the evaluation is timed apart.
+
+    `epoch` counts from 1; the warm-up is epoch 0 with `warmup` true. `steps` and `samples` are those done in this
+    epoch, which a quick run cuts short. `at_seconds` is when it ended, counted from the start of the run.
+    """
+
+    kind: Literal["epoch"] = "epoch"
+    workload: Name
+    recipe: Name
+    device: Name
+    replicate: Count
+    epoch: Count
+    warmup: bool = False
+    steps: Count
+    samples: Count
+    seconds: Finite
+    evaluation_steps: Count = 0
+    evaluation_seconds: Finite = None
+    mean_loss: Finite = None
+    at_seconds: Finite = None
+
+
+class MeasurementRecord(Record):
+    """One workload × recipe × device × replicate, written when it ended, however it ended.
+
+    `status` other than ok comes with a `reason`. A skipped device has one such record a workload, with `replicate`
+    null. `job_epochs`, `steps_per_epoch` and `evaluation_steps_per_epoch` describe the real job, whole, while
+    `epoch_steps` is what one timed epoch did here. `losses` are those of the first training steps, the warm-up's
+    first. `place` counts the measurements of a race from 0, in the order in which they ran.
+    """
+
+    kind: Literal["measurement"] = "measurement"
+    workload: Name
+    recipe: Name
+    device: Name
+    replicate: Count | None = None
+    place: Count | None = None
+    status: Status
+    reason: str | None = None
+    at_seconds: Finite = None
+
+    # the work
+    data: str | None = None
+    data_fingerprint: str | None = None
+    weights: str | None = None
+    batch_size: Count | None = None
+    precision: str | None = None
+    seed: int | None = None
+    job_epochs: Count | None = None
+    steps_per_epoch: Count | None = None
+    evaluation_steps_per_epoch: Count | None = None
+    epoch_steps: Count | None = None
+    whole_epochs: bool | None = None
+    train_samples: Count | None = None
+    test_samples: Count | None = None
+    parameters: Count | None = None
+    trainable_parameters: Count | None = None
+    weights_hash: str | None = None
+    order_hash: str | None = None
+
+    # the start-up: each its own stretch of time, in this order
+    process_seconds: Finite = None
+    context_seconds: Finite = None
+    data_seconds: Finite = None
+    model_seconds: Finite = None
+    first_step_seconds: Finite = None
+
+    # what it took and what it learned
+    threads: Count | None = None
+    peak_device_bytes: Count | None = None
+    peak_process_bytes: Count | None = None
+    losses: tuple[Finite, ...] = ()
+    test_loss: Finite = None
+    accuracy: Finite = None
+
+    synchronized: bool | None = None
+    isolation: str | None = None
+
+
+class EndRecord(Record):
+    """The last line of a run that was not cut off."""
+
+    kind: Literal["end"] = "end"
+    status: Literal["finished", "interrupted", "failed"]
+    reason: str | None = None
+    seconds: Finite = None
+    ended_at: str | None = None
+
+
+AnyRecord = Annotated[RunRecord | EpochRecord | MeasurementRecord | EndRecord, Field(discriminator="kind")]
+RECORD: TypeAdapter[RunRecord | EpochRecord | MeasurementRecord | EndRecord] = TypeAdapter(AnyRecord)

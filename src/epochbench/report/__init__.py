@@ -1,0 +1,1 @@
+"""How results are shown: charts, the page, the terminal. Loads no torch."""

@@ -1,0 +1,280 @@
+"""The answers at the top of the page: one a comparison, in plain words; a reason where there is none."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from epochbench.report.published import slug
+from epochbench.report.terminal import duration
+from epochbench.report.wording import (
+    clean,
+    counted,
+    device_word,
+    listed,
+    missing_device,
+    present,
+    shortened,
+    speedup_words,
+    times,
+)
+
+Row = dict[str, Any]
+WORK = ("workload", "recipe", "machine")
+RUN_THIS = "pytest bench --benchmark-only"
+REASON_COLUMNS = 300
+_SETTLED = ("contender faster", "baseline faster", "equivalent")
+NOTABLE = 1.05  # a whole job that stands this factor from its epochs' speedup is worth a sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Time:
+    """What one device took: its word, the time in words, whether it is projected, and its bar (0 to 100)."""
+
+    device: str
+    word: str
+    text: str
+    projected: bool
+    bar: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """One card: `big` and `label` at its side, then the sentence `lead` + times + `ratio`, notes below.
+
+    `scope` says what the times are of. `tone` (faster, slower, split, even, open, absent) sets the colour.
+    """
+
+    workload: str
+    where: str
+    tone: str
+    big: str
+    label: str
+    lead: str
+    times: tuple[Time, ...]
+    ratio: str
+    tail: str
+    scope: str
+    notes: tuple[str, ...]
+    published: str | None = None
+
+
+def answers(
+    speedups: pd.DataFrame,
+    projections: pd.DataFrame,
+    measurements: pd.DataFrame,
+    published: Mapping[str, str],
+) -> list[Answer]:
+    """A card a comparison that says something; a device that was not measured has one only if none other was.
+
+    `published` holds, by slug of a workload, a sentence on figures that others published.
+    """
+    jobs = {(*_work(row), present(row["data"]), row["device"]): row for row in projections.to_dict("records")}
+    rows = speedups.to_dict("records")
+    compared = {_work(row) for row in rows if row["verdict"] != "not measured"}
+    rows = [row for row in rows if row["verdict"] != "not measured" or _work(row) not in compared]
+    seen = {_work(row) for row in rows}
+    facts: dict[Any, Row] = {}
+    for row in sorted(measurements.to_dict("records"), key=lambda row: row["status"] == "skipped"):
+        facts.setdefault(_work(row), row)
+    rows += [_uncompared(work, jobs, facts[work]) for work in facts if work not in seen]
+    several = [column for column in WORK[1:] if len({row[column] for row in rows}) > 1]
+    order = {workload: place for place, workload in enumerate(measurements["workload"].unique())}
+    rows.sort(key=lambda row: order.get(row["workload"], len(order)))
+    cards, quoted = [], set()
+    for row in rows:
+        quote = {} if _work(row) in quoted else published
+        quoted.add(_work(row))
+        cards.append(_answer(row, jobs, facts.get(_work(row), {}), several, quote))
+    return cards
+
+
+def summary(cards: Sequence[Answer]) -> str:
+    """The page's one sentence over all of its answers."""
+    if not cards:
+        return f"Nothing has been measured yet. Run  {RUN_THIS}  and this page fills itself."
+    tones = Counter(card.tone for card in cards)
+    words = {
+        "faster": "the GPU is faster",
+        "slower": "the CPU is faster",
+        "split": "one is faster per epoch and the other over the whole job",
+        "even": "the two take the same time",
+        "open": "the question stays open",
+        "absent": "there is nothing to compare with",
+    }
+    if set(tones) == {"absent"}:
+        words = {time.word for card in cards for time in card.times}
+        if words == {"CPU"}:
+            return "No GPU was measured here. The CPU’s times stand alone, so there is no speedup to report."
+        return "Nothing here was measured on two devices, so there is no speedup to report."
+    if len(tones) == 1:
+        tone, number = next(iter(tones.items()))
+        where = "In the one comparison made" if number == 1 else f"In all {number} comparisons"
+        return f"{where}, {words[tone]}."
+    parts = [f"{words[tone]} in {number}" for tone in words if (number := tones.get(tone))]
+    return f"Of {counted(len(cards), 'comparison')}, {listed(parts)}."
+
+
+def _work(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[column] for column in WORK)
+
+
+def _uncompared(work: tuple[Any, ...], jobs: Mapping[Any, Row], fact: Row) -> Row:
+    """The row of a workload that is in no table of speedups: no device was looked for, or nothing ran."""
+    ran = [row for key, row in jobs.items() if key[:3] == work]
+    alone = next((row for row in ran if row["device"] == "cpu"), ran[-1] if ran else None)
+    reason = "this run was not asked for one" if alone else present(fact.get("reason")) or "no time was recorded"
+    used = alone or {}
+    empty = dict.fromkeys(("seconds", "baseline_seconds", "speedup", "low", "high", "parity", "job_seconds"))
+    return {
+        **empty,
+        **dict(zip(WORK, work, strict=True)),
+        "baseline": used.get("device", "cpu"),
+        "device": None,
+        "verdict": "not measured",
+        "reason": reason,
+        "replicates": used.get("replicates"),
+        "data": used.get("data", fact.get("data")),
+        "weights": used.get("weights", fact.get("weights")),
+        "baseline_job_seconds": used.get("job_seconds"),
+        "job_projected": used.get("projected"),
+    }
+
+
+def _answer(
+    row: Row, jobs: Mapping[Any, Row], fact: Row, several: Sequence[str], published: Mapping[str, str]
+) -> Answer:
+    word = "GPU" if row["device"] is None else device_word(row["device"])
+    base = device_word(row["baseline"])
+    absent = missing_device(row)
+    missing = "GPU" if absent is None else device_word(absent)
+    measured, scope = _times(row, jobs)
+    reason = present(row["reason"])
+    said = shortened(reason, REASON_COLUMNS).rstrip(".") if reason else "no reason was recorded"
+    ratio = speedup_words(row["speedup"], row["low"], row["high"])
+    tone, big, label, lead, tail = {
+        "contender faster": ("faster", times(row["speedup"]), f"{word} faster", "", ""),
+        "baseline faster": ("slower", times(row["speedup"]), f"{word} slower", f"The {base} is faster:", ""),
+        "equivalent": (
+            "even",
+            times(row["speedup"]),
+            "no difference",
+            "Both take the same time, within 5%:",
+            "",
+        ),
+        "inconclusive": (
+            "open",
+            times(row["speedup"]),
+            "not settled",
+            "Not settled:",
+            said if reason else "the interval does not decide which is faster",
+        ),
+        "insufficient": (
+            "open",
+            times(row["speedup"]),
+            "an estimate",
+            "A first estimate only:",
+            said if reason else "fewer than 3 replicates give no interval",
+        ),
+        "invalid": ("open", "–", "no valid result", f"No valid comparison: {said}.", ""),
+        "not measured": ("absent", "–", "", "", f"The {missing} was not measured: {said}"),
+    }.get(row["verdict"], ("open", "–", clean(row["verdict"]), "", said))
+    if present(row["speedup"]) is None or row["verdict"] in ("invalid", "not measured"):
+        ratio = ""
+    if _split(row):
+        epochs_of, job_of = (word, base) if tone == "faster" else (base, word)
+        tone, label, lead = (
+            "split",
+            f"{epochs_of} faster per epoch only",
+            f"Over the whole job the {job_of} is ahead:",
+        )
+        ratio += " per epoch"
+    if tone == "absent":
+        label = f"{measured[0].word} alone" if measured else "no time"
+        label += ", projected" if measured and measured[0].projected else ""
+        big = measured[0].text if measured else "–"
+    return Answer(
+        workload=clean(row["workload"]),
+        tone=tone,
+        big=big,
+        label=label,
+        lead=lead,
+        times=measured,
+        ratio=ratio,
+        tail=tail,
+        where=" · ".join(clean(row[column]) for column in several),
+        scope=scope,
+        notes=tuple(_notes(row, fact)),
+        published=published.get(slug(row["workload"])) if tone == "absent" and missing != "CPU" else None,
+    )
+
+
+def _times(row: Row, jobs: Mapping[Any, Row]) -> tuple[tuple[Time, ...], str]:
+    """The contender's and the baseline's time: of the whole job, or of a timed epoch if there is no more."""
+    sides = (
+        (row["device"], row["job_seconds"], row["seconds"]),
+        (row["baseline"], row["baseline_job_seconds"], row["baseline_seconds"]),
+    )
+    whole = all(present(job) is not None for _, job, epoch in sides if present(epoch) is not None)
+    found = []
+    for device, job, epoch in sides:
+        seconds = present(job if whole else epoch)
+        if seconds is not None:
+            known = jobs.get((*_work(row), present(row["data"]), device), {}).get("projected", row["job_projected"])
+            found.append((device, seconds, whole and present(known) is not None and bool(known)))
+    longest = max((seconds for _, seconds, _ in found), default=0) or 1
+    made = tuple(
+        Time(
+            device="cpu" if device == "cpu" else "accelerator",
+            word=device_word(device),
+            text=duration(seconds),
+            projected=projected,
+            bar=round(max(0.4, 100 * seconds / longest), 2),
+        )
+        for device, seconds, projected in found
+    )
+    return made, "whole job" if whole else "timed epoch"
+
+
+def _notes(row: Row, fact: Row) -> list[str]:
+    notes = []
+    epochs, speedup, whole = present(fact.get("job_epochs")), present(row["speedup"]), _whole_job_speedup(row)
+    if epochs and (present(row["job_seconds"]) or present(row["baseline_job_seconds"])):
+        notes.append(f"Whole job: {counted(int(epochs), 'epoch')}, start-up included.")
+    if speedup and whole:
+        notes.append(_job_note(speedup, whole))
+    data, weights = present(row.get("data")), present(row.get("weights"))
+    if data or weights:
+        notes.append(f"Data: {shortened(data or 'unknown', 120)}. Weights: {shortened(weights or 'unknown', 60)}.")
+    if reason := present(row["reason"]) if row["verdict"] in _SETTLED else None:
+        notes.append(f"Note: {shortened(reason, REASON_COLUMNS).rstrip('.')}.")
+    if str(row["parity"]).startswith("differs"):
+        notes.append("Caution: the losses of the two trainings differ, so this may not be the same work.")
+    return notes
+
+
+def _whole_job_speedup(row: Row) -> float | None:
+    """How many times faster the contender's whole job is; None where one of the two times is not known."""
+    job, other = present(row["job_seconds"]), present(row["baseline_job_seconds"])
+    return other / job if job and other else None
+
+
+def _split(row: Row) -> bool:
+    """Whether one device wins the epochs and the other the whole job, in which start-up counts."""
+    whole = _whole_job_speedup(row)
+    if whole is None:
+        return False
+    return (row["verdict"] == "contender faster" and whole < 1 / NOTABLE) or (
+        row["verdict"] == "baseline faster" and whole > NOTABLE
+    )
+
+
+def _job_note(speedup: float, whole: float) -> str:
+    if abs(math.log(whole / speedup)) > math.log(NOTABLE):
+        return f"The speedup is that of an epoch; of the whole job it is {times(whole)}."
+    return "The speedup is that of an epoch."

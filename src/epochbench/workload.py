@@ -1,0 +1,102 @@
+"""What is trained: the Workload, the one thing that a user writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+Tensors = tuple[torch.Tensor, ...]
+Data = Dataset | Tensors | Callable[[], Dataset | Tensors | DataLoader]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """A training job: model, data, loss, optimizer, batch size, and the epochs of the real job.
+
+    `model`         () → Module, called with the seed set, on the CPU.
+    `train_data`    a Dataset, a tuple of tensors of equal length, or a callable that makes one of these or a
+                    DataLoader. Tensors are moved to the device once and no loader runs; a Dataset is read through a
+                    DataLoader; a DataLoader is used as it is, and its own batch size and order hold.
+    `test_data`     the same, evaluated after each epoch.
+    `loss`          (output, target) → scalar tensor.
+    `optimizer`     (parameters that want a gradient) → Optimizer.
+    `batch_size`    samples a step.
+    `epochs`        those of the real job, for which the whole-job time is computed.
+    `step`          (model, batch) → loss, for models that make their own loss; the batch is already on the device.
+    `quick_steps`   how many steps a quick run times: an epoch is cut to them, and where an epoch has fewer, more
+                    epochs are run.
+    `flops_per_step` FLOPs of one training step, where the counter cannot see them.
+
+    Raises TypeError or ValueError that names the field and the value.
+    """
+
+    name: str
+    model: Callable[[], nn.Module]
+    train_data: Data
+    loss: Callable[[Any, Any], torch.Tensor] | None = None
+    optimizer: Callable[[Any], torch.optim.Optimizer]
+    batch_size: int
+    epochs: int
+    test_data: Data | None = None
+    step: Callable[[nn.Module, Any], torch.Tensor] | None = None
+    quick_steps: int = 100
+    flops_per_step: float | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name.strip():
+            raise ValueError(f"Workload.name must be a text that is not empty, not {self.name!r}")
+        if isinstance(self.model, nn.Module):
+            raise TypeError(
+                "Workload.model must be a callable that makes the model, not a model: each measurement "
+                f"starts from new weights. Give the class or `lambda: {type(self.model).__name__}(…)`."
+            )
+        for field in ("model", "optimizer"):
+            self._check_callable(field)
+        if self.loss is None and self.step is None:
+            raise TypeError("Workload.loss is needed: (output, target) → scalar tensor; or give Workload.step")
+        for field in ("loss", "step"):
+            if getattr(self, field) is not None:
+                self._check_callable(field)
+        for field in ("batch_size", "epochs", "quick_steps"):
+            value = getattr(self, field)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"Workload.{field} must be a whole number of 1 or more, not {value!r}")
+        if self.flops_per_step is not None and not self.flops_per_step > 0:
+            raise ValueError(f"Workload.flops_per_step must be above 0, not {self.flops_per_step!r}")
+        _check_data("train_data", self.train_data)
+        if self.test_data is not None:
+            _check_data("test_data", self.test_data)
+
+    def _check_callable(self, field: str) -> None:
+        value = getattr(self, field)
+        if not callable(value):
+            raise TypeError(f"Workload.{field} must be callable, not {type(value).__name__}")
+
+
+def _check_data(field: str, data: Data) -> None:
+    if isinstance(data, DataLoader):
+        raise TypeError(
+            f"Workload.{field}: give a callable that makes the DataLoader, since each measurement makes its own"
+        )
+    if isinstance(data, tuple):
+        check_tensors(f"Workload.{field}", data)
+    elif not isinstance(data, Dataset) and not callable(data):
+        raise TypeError(
+            f"Workload.{field} must be a Dataset, a tuple of tensors, or a callable that makes one of them or a "
+            f"DataLoader, not {type(data).__name__}"
+        )
+
+
+def check_tensors(field: str, tensors: tuple) -> None:
+    """Refuse a tuple that is not of tensors of one length. Raises TypeError or ValueError naming `field`."""
+    if not tensors or not all(isinstance(tensor, torch.Tensor) and tensor.ndim for tensor in tensors):
+        kinds = ", ".join(type(part).__name__ for part in tensors) or "nothing"
+        raise TypeError(f"{field} must hold tensors with a sample dimension, not ({kinds})")
+    lengths = {len(tensor) for tensor in tensors}
+    if len(lengths) > 1:
+        raise ValueError(f"{field} holds tensors of unequal length: {', '.join(map(str, sorted(lengths)))}")

@@ -1,0 +1,82 @@
+"""Jobs for workers: what a measuring process might do, good and bad."""
+
+import ctypes
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+
+
+def add(emit, counters, clock, *, first, second):
+    for number in range(3):
+        emit({"kind": "number", "number": number})
+    return first + second
+
+
+def names_of_threads_and_start_method(emit, counters, clock):
+    return {"start_method": multiprocessing.get_start_method(), "group": os.getpgid(0), "pid": os.getpid()}
+
+
+def loaded_modules(emit, counters, clock):
+    return sorted({name.split(".")[0] for name in sys.modules})
+
+
+def raise_lookup_error(emit, counters, clock):
+    raise LookupError("a fault\nof two lines")
+
+
+def raise_memory_error(emit, counters, clock):
+    raise MemoryError("not enough")
+
+
+def crash(emit, counters, clock):
+    emit({"kind": "number", "number": 1})
+    print("words before the crash", flush=True)
+    ctypes.string_at(0)
+
+
+def exit_silently(emit, counters, clock):
+    os._exit(3)
+
+
+def hang_with_a_child(emit, counters, clock, *, file):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    counters[:] = [2, 3, 7, 9, 0]
+    with open(file, "w") as stream:
+        stream.write(f"{os.getpid()} {child.pid}")
+    time.sleep(600)
+
+
+def measure_beside_the_truth(emit, counters, clock, *, workload, recipe, device, quick_steps, break_it=None):
+    """The engine's measurement, and beside each epoch what the simulated timeline says it took."""
+    from dataclasses import replace
+
+    from epochbench import devices, training
+    from epochbench.measure import protocol
+
+    if break_it == "synchronize":
+        devices.synchronize = lambda device: None
+    if break_it == "move":
+        training.to_device = lambda batch, device: batch
+    truths = []
+    real_train = protocol.train
+
+    def watched_train(ready, batches, losses, on_step):
+        began = clock.timeline() if hasattr(clock, "timeline") else 0.0
+        real_train(ready, batches, losses, on_step)
+        truths.append(clock.timeline() - began if hasattr(clock, "timeline") else 0.0)
+
+    protocol.train = watched_train
+    task = protocol.Task(
+        workload=replace(workload, quick_steps=quick_steps),
+        recipe=recipe,
+        device=device,
+        replicate=1,
+        seed=0,
+        effort=protocol.Effort(),
+        run_began=0.0,
+        process_started=time.monotonic(),
+    )
+    protocol.measure(task, emit, protocol.Progress(counters), clock)
+    return truths

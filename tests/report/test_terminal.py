@@ -1,0 +1,176 @@
+"""The terminal's tables: what people read at 80 columns, without escape codes where no terminal is."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from epochbench.records.store import load
+from epochbench.report.terminal import NO_RUNS, PUBLISHED, device_word, duration, render
+from tests.runfiles import NO_DRIVER, WORKLOADS, falling_losses, make_run
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (105_427, "29:17:07"),
+        (22_120, "06:08:40"),
+        (717, "00:11:57"),
+        (3600, "01:00:00"),
+        (60, "00:01:00"),
+        (59.96, "00:01:00"),
+        (59.94, "59.9 s"),
+        (12.34, "12.3 s"),
+        (1.0, "1.0 s"),
+        (0.99996, "1.0 s"),
+        (0.9994, "999.4 ms"),
+        (0.0451, "45.1 ms"),
+        (0.001, "1.0 ms"),
+        (0.0009996, "1.0 ms"),
+        (0.00089, "890 µs"),
+        (0, "0.0 s"),
+        (None, "–"),
+        (float("nan"), "–"),
+        (float("inf"), "–"),
+        (-717, "-00:11:57"),
+    ],
+)
+def test_a_duration_reads_as_people_write_it(seconds, text):
+    assert duration(seconds) == text
+
+
+@given(st.floats(0, 1e7))
+def test_no_duration_reads_as_60_seconds_or_as_1000_of_a_unit(seconds):
+    text = duration(seconds)
+    assert not text.startswith(("60.0 s", "1000"))
+    if ":" in text:
+        hours, minutes, rest = (int(part) for part in text.split(":"))
+        assert minutes < 60
+        assert rest < 60
+        assert abs(hours * 3600 + minutes * 60 + rest - seconds) <= 0.5
+
+
+def test_devices_are_called_what_people_call_them():
+    names = ["cpu", "cuda", "cuda:1", "mps", "xpu:0"]
+    assert [device_word(name) for name in names] == ["CPU", "GPU", "GPU 1", "GPU", "GPU 0"]
+
+
+def rendered(tmp_path, width=80, color=False, **what):
+    return render(load(make_run(tmp_path / "a.jsonl", **what)), width=width, color=color)
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def test_a_race_shows_both_times_and_the_speedup_with_its_interval(tmp_path):
+    times = {"cnn": {"cpu": [30.9, 31.2, 30.6, 30.9], "cuda": [1, 1.01, 0.99, 1.0]}}
+    text = rendered(tmp_path, label="desk", workloads=times)
+    assert text.splitlines()[0] == "desk"
+    assert "GPU faster 30.9×" in text
+    assert "CPU epoch GPU epoch" in words(text)
+    # 100 of 938 steps took 30.9 s on the CPU and 1 s on the GPU.
+    assert f"~{duration(309 * 938 / 1000)}" in text
+    assert "~9.4 s" in text
+    assert "~ projected" in text
+    assert "scikit-learn digits" in text
+    assert "published" not in text
+
+
+def test_a_slower_gpu_is_called_slower_and_other_verdicts_have_their_words(tmp_path):
+    for name, cpu, gpu, said in (
+        ("slower", [1, 1.01, 0.99], [2, 2.02, 2.01], "GPU slower 0.50×"),
+        ("equal", [1, 1.01, 0.99], [1, 1.01, 0.99], "GPU and CPU equal within 5%: 1.00×"),
+        ("unsure", [1, 1.5, 0.8], [1, 1.01, 0.99], "inconclusive 1.06×"),
+        ("few", [8, 8], [1, 1], "no interval: 8.00×: 2 replicates"),
+    ):
+        text = rendered(tmp_path, width=150, run_id=name, workloads={"cnn": {"cpu": cpu, "cuda": gpu}})
+        assert said in words(text)
+
+
+def test_why_a_row_is_invalid_and_which_blocks_are_missing_is_shown(tmp_path):
+    text = rendered(tmp_path, width=200, changes={("cnn", "cuda"): {"batch_size": 128}})
+    assert "invalid: not comparable: batch_size is 64 on cpu and 128 on cuda" in words(text)
+    text = rendered(tmp_path, width=200, failed={("cnn", "cuda", 3): ("timeout", "600 s")})
+    assert "block 3 left out (cuda: timeout: 600 s)" in words(text)
+
+
+def test_a_cpu_only_machine_shows_its_own_times_beside_the_published_pair(tmp_path):
+    workloads = {name: {"cpu": [8.0, 8.1, 8.2]} for name in WORKLOADS}
+    text = rendered(tmp_path, workloads=workloads, skipped={"cuda": NO_DRIVER})
+    assert text.count("not measured: no NVIDIA") == 4
+    assert "published: CPU 06:08:40 → GPU 00:11:57 on Colab, 2020 (30.9×)" in text
+    assert "not measured here" in text
+    assert "resnet50_transfer here: CPU ~" in text
+    assert text.count("published:") == 1
+
+
+def test_the_published_pair_is_the_one_in_the_file_of_published_figures():
+    import csv
+    from pathlib import Path
+
+    with (Path(__file__).parents[2] / "results" / "published.csv").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if "Switching to the GPU" in row["source"]]
+    minutes = {row["device_type"]: float(row["total_minutes"]) for row in rows}
+    pair = PUBLISHED["resnet50_transfer"]
+    assert pair.cpu_seconds == pytest.approx(60 * minutes["cpu"], abs=0.5)
+    assert pair.gpu_seconds == pytest.approx(60 * minutes["cuda"], abs=0.5)
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_no_line_is_wider_than_the_terminal_and_none_holds_an_escape_code(tmp_path, width):
+    workloads = {name: {"cpu": [8.0, 8.1, 8.2], "cuda": [2, 1, 3]} for name in WORKLOADS}
+    text = rendered(tmp_path, width=width, label="a long name " * 12, workloads=workloads, cut="{")
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "\x1b" not in text
+    for name in WORKLOADS:
+        assert name in text
+
+
+def test_with_color_the_text_is_the_same_but_for_the_codes(tmp_path):
+    import re
+
+    plain, color = rendered(tmp_path), rendered(tmp_path, color=True)
+    assert "\x1b[" in color
+    assert words(re.sub(r"\x1b\[[0-9;]*m", "", color)) == words(plain)
+
+
+def test_nothing_in_a_run_file_can_steer_the_terminal_or_the_markup(tmp_path):
+    text = rendered(
+        tmp_path,
+        label="\x1b[31mred\x07[bold]",
+        workloads={"cnn": {"cpu": [8.0]}},
+        changes={("cnn",): {"data": "[red]digits\x1b]0;title\x07"}},
+        skipped={"cuda": "no\x9b driver"},
+    )
+    assert all(character.isprintable() for character in text.replace("\n", ""))
+    assert "[bold]" in text
+    assert "[red]digits" in text
+
+
+def test_several_devices_have_a_row_each_and_are_told_apart(tmp_path):
+    times = {"cpu": [8, 8.1, 8.2], "cuda": [1, 1.01, 1.02], "cuda:1": [2, 2.02, 2.04]}
+    text = rendered(tmp_path, workloads={"cnn": times})
+    assert "GPU faster" in text
+    assert "GPU 1 faster" in text
+    assert "other device epoch" in text
+
+
+def test_losses_that_differ_are_shown_below_the_table(tmp_path):
+    other = [loss * 1.5 for loss in falling_losses()]
+    text = rendered(tmp_path, changes={("cnn", "cuda"): {"losses": other}})
+    assert "cnn: loss on GPU differs at step 1 (largest gap 0.5)" in text
+
+
+def test_a_job_that_was_measured_whole_is_not_marked_as_projected(tmp_path):
+    whole = {"whole_epochs": True, "job_epochs": 1, "epoch_steps": 938, "evaluation_steps": 157}
+    text = rendered(tmp_path, workloads={"cnn": {"cpu": [10.0]}}, changes={("cnn",): whole})
+    assert "10.0 s" in text
+    assert "13.0 s" in text
+    assert "~1" not in text
+
+
+def test_no_runs_say_what_to_run_and_a_run_without_measurements_says_so(tmp_path):
+    assert render(load([]), width=80) == f"{NO_RUNS}\n"
+    text = rendered(tmp_path, workloads={}, end="interrupted")
+    assert "nothing was measured to its end" in text
+    assert "note: a.jsonl: run was interrupted: Ctrl-C" in text

@@ -1,0 +1,96 @@
+"""All four workloads on the simulated accelerator: the CPU's losses, and times that are the timeline's own."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.utils.data import Dataset
+
+from epochbench import ARTICLE, Recipe
+from epochbench.datasets import cats_vs_dogs
+from epochbench.measure import worker
+from epochbench.measure.parcel import pack
+from models import cnn, inception_a, resnet50_transfer, tabular
+from tests import jobs
+from tests.simulated import device as simulated
+
+QUIET = Recipe(name="quiet", read_loss_each_step=False)
+LAUNCH, WORK = 5e-6, 40e-6
+"""Seconds that an operation costs the host and the device: the device is the slower, and lags behind."""
+
+
+class Thumbnails(Dataset):
+    """The photographs at 64×64, so that 33 steps of ResNet50 take seconds."""
+
+    def __init__(self, train):
+        self.photographs = cats_vs_dogs(train=train)
+        self.facts = self.photographs.facts
+
+    def __len__(self):
+        return len(self.photographs)
+
+    def __getitem__(self, index):
+        image, label = self.photographs[index]
+        return torch.nn.functional.interpolate(image[None], size=(64, 64))[0], label
+
+
+WORKLOADS = {
+    "cnn": cnn.workload(),
+    "inception_a": inception_a.workload(),
+    "resnet50_transfer": replace(
+        resnet50_transfer.workload(),
+        batch_size=4,
+        train_data=lambda: Thumbnails(True),
+        test_data=lambda: Thumbnails(False),
+    ),
+    "tabular": tabular.workload(),
+}
+
+
+def measure(name, device, recipe=ARTICLE, quick_steps=22, **options):
+    messages = []
+    outcome = worker.run(
+        jobs.measure_beside_the_truth,
+        pack(module=__name__, workload=WORKLOADS[name], recipe=recipe),
+        {"device": device, "quick_steps": quick_steps, **options},
+        prepare=simulated.prepare(launch_seconds=LAUNCH, work_seconds=WORK) if device == "sim" else None,
+        on_messages=messages.extend,
+    )
+    epochs = [message for message in messages if message["kind"] == "epoch"]
+    measurements = [message for message in messages if message["kind"] == "measurement"]
+    return outcome, epochs, measurements[0] if measurements else None
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_workload_trains_on_the_accelerator_with_the_losses_of_the_cpu(name):
+    steps = 40 if name == "tabular" else 22  # after a warm-up of 1 and of 11
+    outcome, epochs, there = measure(name, "sim", quick_steps=steps)
+    assert outcome.status == "ok", outcome.trace
+    _, _, here = measure(name, "cpu", quick_steps=steps)
+    assert there["status"] == here["status"] == "ok"
+    assert len(there["losses"]) >= 32
+    assert there["losses"][:32] == pytest.approx(here["losses"][:32], rel=1e-4)
+    assert (there["weights_hash"], there["order_hash"]) == (here["weights_hash"], here["order_hash"])
+    assert there["accuracy"] == pytest.approx(here["accuracy"], abs=0.02)
+    assert there["peak_device_bytes"] > 0
+    timed = [epoch["seconds"] for epoch in epochs if not epoch["warmup"]]
+    assert timed == pytest.approx(outcome.value[-len(timed) :], rel=0.01)
+
+
+@pytest.mark.parametrize("recipe", [ARTICLE, QUIET], ids=lambda recipe: recipe.name)
+def test_the_measured_epoch_is_the_true_timeline(recipe):
+    outcome, epochs, _ = measure("cnn", "sim", recipe)
+    assert epochs[1]["seconds"] == pytest.approx(outcome.value[-1], rel=0.01)
+    assert epochs[1]["seconds"] > 22 * 30 * WORK
+
+
+def test_without_the_synchronize_the_measured_epoch_is_not_the_truth():
+    outcome, epochs, _ = measure("cnn", "sim", QUIET, break_it="synchronize")
+    assert epochs[1]["seconds"] < 0.5 * outcome.value[-1]
+
+
+def test_a_batch_left_on_the_cpu_fails():
+    outcome, _, measurement = measure("cnn", "sim", break_it="move")
+    assert outcome.status == "failed"
+    assert "same device" in outcome.reason
+    assert measurement is None

@@ -1,0 +1,253 @@
+"""The door for pytest, opened as a user does: a pytest of its own on a suite of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import epochbench
+
+ROOT = Path(__file__).parents[1]
+
+SUITE = """
+import torch
+from torch import nn
+from epochbench import Workload
+
+def workload(**changes):
+    torch.manual_seed(0)
+    fields = dict(
+        name="blobs",
+        model=lambda: nn.Linear(4, 3),
+        train_data=(torch.randn(64, 4), torch.randint(3, (64,))),
+        test_data=(torch.randn(32, 4), torch.randint(3, (32,))),
+        loss=nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch_size=16,
+        epochs=5,
+        quick_steps=8,
+    )
+    return Workload(**fields | changes)
+
+def test_blobs(race):
+    race(workload())
+"""
+
+SIMULATED = """
+def pytest_race_prepare(config):
+    from tests.simulated import device
+
+    return device.prepare()
+"""
+
+
+@pytest.fixture
+def project(pytester, monkeypatch):
+    """A user's project with one suite, which `run` runs with options and `lines` reads the run file of."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makepyfile(bench_blobs=SUITE)
+    return pytester
+
+
+def run(project, *options, suite="bench_blobs.py"):
+    return project.runpytest_subprocess(suite, "--benchmark-only", *options)
+
+
+def lines(project):
+    files = sorted((project.path / "results/runs").glob("*.jsonl"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def of(records, kind, **fields):
+    return [r for r in records if r["kind"] == kind and all(r[key] == value for key, value in fields.items())]
+
+
+def test_a_users_suite_is_raced_and_leaves_run_file_table_and_page(project):
+    result = run(project, "-rs", "--benchmark-json", "x.json", "--race-label", "my desk")
+    result.assert_outcomes(passed=1, skipped=1)
+    records = lines(project)
+    assert [record["kind"] for record in records][:1] == ["run"]
+    assert records[-1]["kind"] == "end"
+    assert records[-1]["status"] == "finished"
+    assert records[0]["label"] == "my desk"
+    # 4 steps an epoch and 8 wanted: 2 epochs, after a warm-up of 2 steps; 3 replicates of a CPU alone
+    assert [(e["replicate"], e["epoch"], e["steps"], e["samples"]) for e in of(records, "epoch", warmup=False)] == [
+        (replicate, epoch, 4, 64) for replicate in (1, 2, 3) for epoch in (1, 2)
+    ]
+    assert [(e["steps"], e["samples"]) for e in of(records, "epoch", warmup=True)] == [(2, 32)] * 3
+    measured = of(records, "measurement", device="cpu")
+    assert [(m["replicate"], m["place"], m["status"]) for m in measured] == [(1, 0, "ok"), (2, 1, "ok"), (3, 2, "ok")]
+    assert len({m["weights_hash"] for m in measured}) == len({m["order_hash"] for m in measured}) == 1
+    assert len({tuple(m["losses"]) for m in measured}) == 1
+    assert len(measured[0]["losses"]) == 2 + 8
+    (skipped,) = of(records, "measurement", status="skipped")
+    assert skipped["device"] != "cpu"
+    assert skipped["reason"]
+    result.stdout.fnmatch_lines(["*= epochbench =*", f"*SKIPPED*{skipped['device']}: {skipped['reason'][:20]}*"])
+    assert (project.path / "results/report.html").read_text().startswith("<!doctype html>")
+
+    entries = json.loads((project.path / "x.json").read_text())
+    (entry,) = entries["benchmarks"]
+    assert entry["group"] == "blobs"
+    assert entry["params"]["race_device"] == "cpu"
+    assert entry["stats"]["data"] == [e["seconds"] for e in of(records, "epoch", warmup=False)]
+    assert [one["replicate"] for one in entry["extra_info"]["replicates"]] == [1, 2, 3]
+    assert entry["options"]["timer"] == "epochbench.replay"
+    assert "node" not in entries["machine_info"]
+    assert not [key for key in entries["machine_info"]["cpu"] if key.startswith("hz_actual")]
+
+    table = epochbench.speedups(epochbench.load(project.path / "results/runs"))
+    assert list(table["workload"]) == ["blobs"]
+    assert table["verdict"][0] == "not measured"
+
+
+def test_two_devices_are_interleaved_and_each_replays_its_own_epochs(project):
+    project.makeconftest(SIMULATED)
+    result = run(project, "--race-devices", "cpu,sim", "--benchmark-json", "x.json", "-p", "no:randomly")
+    result.assert_outcomes(passed=2)
+    records = lines(project)
+    measured = of(records, "measurement")
+    assert [m["device"] for m in measured] == ["cpu", "sim", "sim", "cpu", "cpu", "sim", "sim", "cpu"]
+    assert [m["replicate"] for m in measured] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert {m["status"] for m in measured} == {"ok"}
+    losses = {m["device"]: m["losses"] for m in measured}
+    assert losses["sim"] == pytest.approx(losses["cpu"], rel=1e-4)
+    entries = json.loads((project.path / "x.json").read_text())["benchmarks"]
+    assert [entry["name"] for entry in entries] == ["test_blobs[cpu]", "test_blobs[sim]"]
+    for entry, device in zip(entries, ("cpu", "sim"), strict=True):
+        seconds = [e["seconds"] for e in of(records, "epoch", warmup=False, device=device)]
+        assert entry["stats"]["data"] == seconds
+    assert [facts["device"] for facts in records[0]["machine"]["devices"]] == ["cpu", "sim"]
+
+
+def test_selecting_one_device_races_it_alone(project):
+    project.makeconftest(SIMULATED)
+    result = run(project, "--race-devices", "cpu,sim", "-k", "sim", "--race-replicates", "2")
+    result.assert_outcomes(passed=1, deselected=1)
+    assert [m["device"] for m in of(lines(project), "measurement")] == ["sim", "sim"]
+
+
+def test_disabled_benchmarks_run_two_steps_here_and_leave_nothing(project):
+    result = project.runpytest_subprocess("bench_blobs.py", "--benchmark-disable", "-k", "cpu")
+    result.assert_outcomes(passed=1, deselected=1)
+    assert not (project.path / "results").exists()
+
+
+def test_collecting_trains_nothing(project):
+    result = project.runpytest_subprocess("bench_blobs.py", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(["bench_blobs.py::test_blobs[[]cpu[]]", "bench_blobs.py::test_blobs[[]*[]]"])
+    assert not (project.path / "results").exists()
+
+
+def test_a_users_own_mark_group_and_grouping_hold(project):
+    suite = SUITE.replace("def test_blobs", "import pytest\n@pytest.mark.benchmark(group='mine')\ndef test_blobs")
+    project.makepyfile(bench_marked=suite + "\ndef test_plain(benchmark):\n    benchmark(lambda: None)\n")
+    result = run(
+        project,
+        "--benchmark-group-by=func",
+        "--benchmark-columns=min,rounds",
+        "--benchmark-json=x.json",
+        "-k=cpu or plain",
+        suite="bench_marked.py",
+    )
+    result.assert_outcomes(passed=2, deselected=1)
+    result.stdout.fnmatch_lines(["*benchmark 'test_blobs'*", "*benchmark 'test_plain'*"])
+    groups = {e["name"]: e["group"] for e in json.loads((project.path / "x.json").read_text())["benchmarks"]}
+    assert groups == {"test_blobs[cpu]": "mine", "test_plain": None}
+
+
+FAULTS = {
+    "labels": (
+        "race(workload(train_data=(torch.randn(64, 4), torch.arange(64) % 5)))",
+        "blobs: train_data has the label 3, outside the model's 3 classes (0 to 2); 25 of 64 labels are",
+    ),
+    "nothing": ("race(workload(train_data=(torch.zeros(0, 4), torch.zeros(0))))", "the data make no batch"),
+    "twice": ("race(workload()); race(workload())", "race() was called twice in one test"),
+    "lock": (
+        "import threading\n    lock = threading.Lock()\n    race(workload(model=lambda: lock))",
+        "Workload.model cannot be sent to the measuring process",
+    ),
+    "broken": ("race(workload(model=lambda: nn.Linear(7, 3)))", "mat1 and mat2 shapes cannot be multiplied"),
+}
+
+
+def test_what_is_wrong_with_a_workload_is_told_and_the_others_go_on(project):
+    tests = "".join(f"\ndef test_{name}(race):\n    {body}\n" for name, (body, _) in FAULTS.items())
+    project.makepyfile(bench_faults=SUITE + tests)
+    result = run(project, "--race-devices=cpu", "--race-replicates=1", "-rf", suite="bench_faults.py")
+    result.assert_outcomes(passed=1, failed=5)
+    text = result.stdout.str()
+    for name, (_, words) in FAULTS.items():
+        assert words in text, name
+    records = lines(project)
+    assert len(of(records, "epoch", warmup=False)) == 2 * 2  # test_blobs and the first race of test_twice
+    assert {m["status"] for m in of(records, "measurement")} == {"ok", "failed"}
+
+
+def test_a_diverging_training_is_invalid_and_fails_no_test(project):
+    suite = SUITE.replace(
+        "race(workload())", "race(workload(loss=lambda output, target: output.sum() * float('nan')))"
+    )
+    project.makepyfile(bench_nan=suite)
+    result = run(project, "--race-devices=cpu", "--race-replicates=1", suite="bench_nan.py")
+    result.assert_outcomes(passed=1)
+    (measured,) = of(lines(project), "measurement")
+    assert (measured["status"], measured["reason"]) == ("invalid", "the loss is nan at training step 1")
+    assert measured["losses"][0] is None
+
+
+WRONG = [
+    (["--race-devices=gpu"], "--race-devices: 'gpu' is not a device"),
+    (["--race-devices=CPU 1"], "'CPU 1' is not a device"),
+    (["--race-devices=cpu,cpu"], "names a device twice"),
+    (["--race-data=nowhere"], "--race-data: nowhere does not exist"),
+    (["--race-data=bench_blobs.py"], "bench_blobs.py is not a folder"),
+    (["--race-data=."], "--race-data:"),
+    (["--race-require-gpu", "--race-devices=cpu"], "--race-require-gpu: no accelerator works here"),
+    (["--race-recipes=fast"], "--race-recipes: no recipe is named 'fast'"),
+    (["--race-replicates=0"], "'0' is not a whole number of 1 or more"),
+    (["--race-timeout=-1"], "'-1' is not a number of seconds above 0"),
+    (["--race-results=bench_blobs.py"], "--race-results: "),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), WRONG, ids=[options[0] for options, _ in WRONG])
+def test_a_wrong_option_is_one_clear_line_and_trains_nothing(project, options, words):
+    result = run(project, *options)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    errors = [line for line in result.errlines + result.outlines if words in line]
+    assert len(errors) == 1
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+    assert not (project.path / "results").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")
+def test_an_interrupt_keeps_the_finished_epochs_and_ends_the_workers(project):
+    slow = SUITE.replace("quick_steps=8", "quick_steps=8, step=slow_step").replace(
+        "def workload",
+        "import time\ndef slow_step(model, batch):\n    time.sleep(0.1)\n"
+        "    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n\ndef workload",
+    )
+    project.makepyfile(bench_slow=slow)
+    command = [sys.executable, "-m", "pytest", "bench_slow.py", "--benchmark-only", "--race-devices=cpu"]
+    command += ["--race-epochs=200", "--race-steps=4", "--benchmark-json=x.json"]
+    process = subprocess.Popen(
+        command, cwd=project.path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+    deadline = time.monotonic() + 90
+    while time.monotonic() < deadline and len(of(lines(project), "epoch")) < 3:
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    records = lines(project)
+    assert len(of(records, "epoch")) >= 3
+    assert [m["status"] for m in of(records, "measurement")] == ["interrupted"]
+    assert records[-1]["status"] == "interrupted"
+    assert "Traceback" not in output
+    assert epochbench.load(project.path / "results/runs").epochs["seconds"].notna().all()

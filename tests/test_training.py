@@ -1,0 +1,154 @@
+from collections import namedtuple
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from epochbench import ARTICLE, Recipe, Workload, training
+
+INPUTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+LABELS = torch.tensor([0, 1, 1])
+
+
+def make(**changes):
+    fields = {
+        "name": "small",
+        "model": lambda: nn.Linear(2, 2),
+        "train_data": (INPUTS, LABELS),
+        "loss": nn.CrossEntropyLoss(),
+        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.5),
+        "batch_size": 3,
+        "epochs": 1,
+    }
+    return Workload(**fields | changes)
+
+
+def by_hand(steps):
+    """The articles' loop, written out."""
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(INPUTS), LABELS)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, model
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["read each step", "read at the end"])
+def test_training_does_what_the_articles_loop_does(read):
+    ready = training.start(make(), Recipe(name="any", read_loss_each_step=read), "cpu", seed=0)
+    trail = training.LossTrail(5, "cpu", read)
+    steps = []
+    training.train(ready, [(INPUTS, LABELS)] * 5, trail, lambda: steps.append(1))
+    losses, model = by_hand(5)
+    assert trail.values() == losses
+    assert torch.equal(ready.model.weight, model.weight)
+    assert len(steps) == 5
+
+
+def test_the_loss_is_read_only_where_the_recipe_says_so(monkeypatch):
+    reads = []
+    item = torch.Tensor.item
+    monkeypatch.setattr(torch.Tensor, "item", lambda tensor: reads.append(1) or item(tensor))
+    for read, expected in ((True, 5), (False, 0)):
+        ready = training.start(make(), Recipe(name="any", read_loss_each_step=read), "cpu", seed=0)
+        reads.clear()
+        training.train(ready, [(INPUTS, LABELS)] * 5, training.LossTrail(5, "cpu", read))
+        assert len(reads) == expected
+
+
+def test_the_same_seed_gives_the_same_hash_and_another_seed_another():
+    first, second, third = (training.start(make(), ARTICLE, "cpu", seed=seed).weights_hash for seed in (0, 0, 1))
+    assert first == second != third
+
+
+def test_a_buffer_counts_in_the_hash():
+    model = nn.BatchNorm1d(2)
+    before = training.hash_weights(model)
+    model.running_mean += 1
+    assert training.hash_weights(model) != before
+
+
+def test_evaluation_weighs_a_short_batch_by_its_samples_and_counts_right_classes():
+    class Fixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, scores):
+            return scores * self.scale
+
+    ready = training.start(make(model=Fixed), ARTICLE, "cpu", seed=0)
+    scores = torch.tensor([[2.0, 0.0], [0.0, 2.0], [2.0, 0.0]])
+    batches = [(scores[:2], LABELS[:2]), (scores[2:], LABELS[2:])]
+    result = training.evaluate(ready, batches)
+    right, wrong = 0.126928, 2.126928  # -log softmax of (2, 0) at its two places
+    assert result.loss == pytest.approx((right + right + wrong) / 3, abs=1e-5)
+    assert result.accuracy == pytest.approx(2 / 3)
+    assert ready.model.training
+
+
+def test_evaluation_keeps_no_gradient_and_turns_dropout_off():
+    ready = training.start(
+        make(model=lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.9))), ARTICLE, "cpu", seed=0
+    )
+    first, second = (training.evaluate(ready, [(INPUTS, LABELS)]).loss for _ in range(2))
+    assert first == second
+    assert ready.model[0].weight.grad is None
+
+
+def test_a_model_with_its_own_loss_trains_by_its_step():
+    workload = make(loss=None, step=lambda model, batch: functional.cross_entropy(model(batch["x"]), batch["y"]))
+    ready = training.start(workload, ARTICLE, "cpu", seed=0)
+    trail = training.LossTrail(2, "cpu", True)
+    training.train(ready, [{"x": INPUTS, "y": LABELS}] * 2, trail)
+    assert trail.values() == by_hand(2)[0]
+    assert training.evaluate(ready, [{"x": INPUTS, "y": LABELS}]).accuracy is None
+
+
+def test_only_parameters_that_want_a_gradient_reach_the_optimizer():
+    def frozen():
+        model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        model[0].requires_grad_(False)
+        return model
+
+    ready = training.start(make(model=frozen), ARTICLE, "cpu", seed=0)
+    assert sum(len(group["params"]) for group in ready.optimizer.param_groups) == 2
+
+
+def test_a_model_with_nothing_to_train_is_refused():
+    with pytest.raises(ValueError, match="nothing to train"):
+        training.start(make(model=nn.ReLU), ARTICLE, "cpu", seed=0)
+
+
+def test_a_factory_that_makes_no_module_is_refused_by_field():
+    with pytest.raises(TypeError, match=r"Workload\.model must make a torch.nn.Module, not int"):
+        training.start(make(model=lambda: 3), ARTICLE, "cpu", seed=0)
+
+
+def test_a_batch_of_three_says_to_give_a_step():
+    with pytest.raises(TypeError, match=r"tuple of 3, .* Workload\.step"):
+        training.pair((1, 2, 3))
+
+
+def test_every_tensor_of_a_nested_batch_moves():
+    Point = namedtuple("Point", "x y")
+    batch = {"a": [torch.zeros(1), (torch.zeros(1), "text")], "b": Point(torch.zeros(1), 3)}
+    moved = training.to_device(batch, "meta")
+    assert moved["a"][0].is_meta
+    assert moved["a"][1][0].is_meta
+    assert moved["a"][1][1] == "text"
+    assert moved["b"].x.is_meta
+    assert isinstance(moved["b"], Point)
+
+
+def test_fp32_means_ieee_on_every_backend():
+    training.start(make(), ARTICLE, "cpu", seed=0)
+    assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+    assert torch.backends.cudnn.conv.fp32_precision == "ieee"
+    assert torch.backends.cudnn.rnn.fp32_precision == "ieee"
