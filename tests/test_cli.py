@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from epochbench import __version__
-from epochbench.analysis.speedup import COLUMNS
+from epochbench.analysis.speedups import COLUMNS
 from epochbench.cli import app
 from epochbench.report.terminal import NO_RUNS
 from tests.runfiles import NO_DRIVER, make_run, write_lines

@@ -15,7 +15,7 @@ _HOME = {
     "load": "epochbench.records.store",
     "Results": "epochbench.records.store",
     "speedup": "epochbench.analysis.speedup",
-    "speedups": "epochbench.analysis.speedup",
+    "speedups": "epochbench.analysis.speedups",
     "Speedup": "epochbench.analysis.speedup",
     "projections": "epochbench.analysis.projection",
 }
@@ -46,7 +46,8 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from epochbench.analysis.projection import projections
-    from epochbench.analysis.speedup import Speedup, speedup, speedups
+    from epochbench.analysis.speedup import Speedup, speedup
+    from epochbench.analysis.speedups import speedups
     from epochbench.recipe import ARTICLE, Recipe
     from epochbench.records.store import Results, load
     from epochbench.workload import Workload

@@ -159,7 +159,7 @@ def table(
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         _say(render(results, width=width, color=color).rstrip("\n"))
         return
-    from epochbench.analysis.speedup import speedups
+    from epochbench.analysis.speedups import speedups
 
     _say(_WRITERS[form](speedups(results)).rstrip("\n"))
     if results.runs.empty:
@@ -184,9 +184,6 @@ def _hint() -> None:
 def _notes(results: Results) -> None:
     for problem in results.problems:
         _say(f"note: {problem}", sys.stderr)
-
-
-# -- the formats of the table
 
 
 def _csv(frame: pd.DataFrame) -> str:

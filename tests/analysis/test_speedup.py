@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from epochbench.analysis.projection import projections
-from epochbench.analysis.speedup import COLUMNS, speedup, speedups
+from epochbench.analysis.speedup import speedup
+from epochbench.analysis.speedups import COLUMNS, speedups
 from epochbench.records.store import load
 from tests.runfiles import GPU, NO_DRIVER, WORKLOADS, falling_losses, geometric_mean, make_run
 
@@ -228,6 +229,14 @@ def test_a_machine_without_an_accelerator_has_a_row_a_workload_with_the_reason(t
     assert frame["seconds"].isna().all()
     assert frame["baseline_seconds"].notna().all()
     assert frame["baseline_job_seconds"].notna().all()
+
+
+def test_a_missing_accelerator_does_not_hide_that_the_cpu_failed(tmp_path):
+    failed = {("cnn", "cpu", 1): ("failed", "torchvision cannot be used")}
+    make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [1.0]}}, skipped={"cuda": "no driver"}, failed=failed)
+    row = speedups(load(tmp_path)).iloc[0]
+    assert row["verdict"] == "not measured"
+    assert row["reason"] == "no driver; cpu: failed: torchvision cannot be used"
 
 
 def test_a_cpu_raced_alone_has_a_row_too(tmp_path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from epochbench.analysis.projection import projections
-from epochbench.analysis.speedup import speedups
+from epochbench.analysis.speedups import speedups
 from epochbench.records.store import RecordError, load
 from epochbench.report import html
 from epochbench.report.html import write_page

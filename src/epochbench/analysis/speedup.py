@@ -1,4 +1,4 @@
-"""How many times faster, with an interval and a verdict: `speedup` of two lists, `speedups` of results.
+"""How many times faster one device is than another, with an interval and a verdict.
 
 The unit is the replicate: the epochs of one process are not independent, and an interval made of them
 covers the truth 8–33% of the time instead of 95%. One number a replicate, the mean timed epoch; the speedup
@@ -13,17 +13,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
-from typing import TYPE_CHECKING, Any, Literal
-
-from epochbench.analysis.gate import how_it_ended, unequal, untrained, unusable
-from epochbench.analysis.parity import parity
-from epochbench.analysis.projection import job
-from epochbench.analysis.sides import Side, plain_rows, races
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from epochbench.records.store import Results
+from typing import Literal
 
 Verdict = Literal[
     "contender faster", "baseline faster", "equivalent", "inconclusive", "insufficient", "invalid",
@@ -35,13 +25,6 @@ MARGIN = math.log(1.05)
 
 FEWEST_REPLICATES = 3
 MOST_REPLICATES_ADVISED = 50
-COLUMNS = {
-    "workload": "object", "recipe": "object", "machine": "object", "data": "object", "baseline": "object",
-    "device": "object", "baseline_seconds": "float64", "seconds": "float64", "speedup": "float64",
-    "low": "float64", "high": "float64", "replicates": "Int64", "verdict": "object", "reason": "object",
-    "parity": "object", "weights": "object", "baseline_job_seconds": "float64", "job_seconds": "float64",
-    "job_projected": "boolean", "run": "object",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,9 +63,9 @@ def speedup(
     for name, values in sides.items():
         for place, value in enumerate(values):
             if not (math.isfinite(value) and value > 0):
-                return _without(replicates, "invalid", f"{name}[{place}] is {value:g}, no time above 0")
+                return without(replicates, "invalid", f"{name}[{place}] is {value:g}, no time above 0")
     if replicates == 0:
-        return _without(0, "insufficient", "no replicate was measured")
+        return without(0, "insufficient", "no replicate was measured")
     logs = [[math.log(value) for value in values] for values in sides.values()]
     centre, error, freedom = _paired(*logs) if paired else _welch(*logs)
     if replicates < FEWEST_REPLICATES:
@@ -116,7 +99,7 @@ def _numbers(name: str, values: Iterable[float]) -> list[float]:
     return numbers
 
 
-def _without(replicates: int, verdict: Verdict, reason: str | None) -> Speedup:
+def without(replicates: int, verdict: Verdict, reason: str | None) -> Speedup:
     return Speedup(ratio=None, low=None, high=None, replicates=replicates, verdict=verdict, reason=reason)
 
 
@@ -175,164 +158,3 @@ def _exp(log: float) -> float | None:
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
-
-
-# -- all the results
-
-
-def speedups(results: Results, *, baseline: str = "cpu", confidence: float = 0.95) -> pd.DataFrame:
-    """A row a workload × recipe × machine × data × device other than the baseline; the columns are `COLUMNS`.
-
-    `seconds` are the geometric mean over the replicates of the mean timed epoch, over the blocks that the
-    speedup uses. Of several runs of a machine the newest counts that recorded both devices. A device that
-    was not measured has a row all the same, with the verdict `not measured` and the reason. Raises
-    ValueError for a baseline that no run has.
-    """
-    import pandas as pd
-
-    _check_baseline(results, baseline)
-    devices = {row["run"]: row["devices"] for row in plain_rows(results.runs)}
-    chosen: dict[tuple[str | None, ...], _Pairing] = {}
-    for (run, *_), sides in races(results).items():
-        base = sides.get(baseline)
-        pairings = [_Pairing(base=base, side=side) for device, side in sides.items() if device != baseline]
-        for pairing in pairings or [_not_raced(base, devices[run])]:
-            if (other := chosen.get(pairing.key)) is None or pairing.rank >= other.rank:
-                chosen[pairing.key] = pairing
-    raced = {pairing.key[:4] for pairing in chosen.values() if pairing.raced}
-    needed = [pairing for pairing in chosen.values() if pairing.raced or pairing.key[:4] not in raced]
-    rows = [_row(pairing.base, pairing.side, baseline, confidence) for pairing in needed]
-    return pd.DataFrame(
-        {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Pairing:
-    """A device and the baseline of one run; `raced` is False for a device that the run did not even try."""
-
-    base: Side | None
-    side: Side
-    raced: bool = True
-
-    @property
-    def data(self) -> str | None:
-        return (self.base and self.base.data) or self.side.data
-
-    @property
-    def key(self) -> tuple[str | None, ...]:
-        """What two runs of one machine have in common where the newer replaces the older."""
-        return self.side.workload, self.side.recipe, self.side.machine, self.data, self.side.device
-
-    @property
-    def rank(self) -> int:
-        """How many of the two devices have a record of how they ended, in this run."""
-        return self.raced * bool(self.side.measurements) + bool(self.base and self.base.measurements)
-
-
-def _check_baseline(results: Results, baseline: str) -> None:
-    known = list(dict.fromkeys([*results.measurements["device"], *results.epochs["device"]]))
-    if baseline != "cpu" and known and baseline not in known:
-        raise ValueError(f"baseline: {baseline!r} is none of the devices measured: {', '.join(known)}")
-
-
-def _not_raced(base: Side, devices: list[dict[str, Any]]) -> _Pairing:
-    """A baseline that was raced alone, with the device that it might have raced and why it did not."""
-    others = [device for device in devices if device["device"] != base.device]
-    others.sort(key=lambda device: not device["available"])
-    name, why = ("cuda" if base.device == "cpu" else "cpu"), None
-    if others:
-        name = others[0]["device"]
-        why = None if others[0]["available"] else others[0].get("reason")
-    why = why or f"only {base.device} was raced in this run"
-    skipped = {"status": "skipped", "reason": why, "replicate": None, "data": None, "weights": None}
-    who = {"run": base.run, "machine": base.machine, "workload": base.workload, "recipe": base.recipe}
-    return _Pairing(base=base, side=Side(**who, device=name, measurements=[skipped]), raced=False)
-
-
-def _row(base: Side | None, side: Side, baseline: str, confidence: float) -> dict[str, Any]:
-    pairs = [replicate for replicate in side.ok if base is not None and replicate in base.ok]
-    found = _judge(base, side, baseline, pairs, confidence)
-    jobs = [None if one is None or not one.ok else job(one) for one in (base, side)]
-    projected = [one.projected for one in jobs if one is not None]
-    return {
-        "workload": side.workload,
-        "recipe": side.recipe,
-        "machine": side.machine,
-        "data": (base and base.data) or side.data,
-        "baseline": baseline,
-        "device": side.device,
-        "baseline_seconds": _typical(base, pairs),
-        "seconds": _typical(side, pairs),
-        "speedup": found.ratio,
-        "low": found.low,
-        "high": found.high,
-        "replicates": found.replicates,
-        "verdict": found.verdict,
-        "reason": found.reason,
-        "parity": _parity(base, side, pairs),
-        "weights": (base and base.fact("weights")) or side.fact("weights"),
-        "baseline_job_seconds": jobs[0] and jobs[0].job_seconds,
-        "job_seconds": jobs[1] and jobs[1].job_seconds,
-        "job_projected": any(projected) if projected else None,
-        "run": side.run,
-    }
-
-
-def _typical(side: Side | None, pairs: Sequence[int]) -> float | None:
-    """The geometric mean of the mean timed epochs: of the paired replicates, or of all where none is."""
-    if side is None:
-        return None
-    seconds = [side.seconds(replicate) for replicate in pairs or side.ok]
-    if not seconds or any(value is None or value <= 0 for value in seconds):
-        return None
-    return math.exp(fmean(math.log(value) for value in seconds))
-
-
-def _judge(base: Side | None, side: Side, baseline: str, pairs: Sequence[int], confidence: float) -> Speedup:
-    """The speedup of one side over the baseline's, after all that could forbid to form one."""
-    if base is None:
-        return _without(0, "not measured", f"{baseline} was not measured in this run")
-    for one in (side, base):
-        if not one.tried and one.measurements:
-            return _without(0, "not measured", one.measurements[-1]["reason"] or f"{one.device} was skipped")
-    for one, other in ((side, base), (base, side)):
-        if problem := unusable(one) or untrained(one, other):
-            return _without(0, "invalid", problem)
-    if problem := unequal(base, side, pairs):
-        return _without(0, "invalid", f"not comparable: {problem}")
-    found = speedup(
-        [base.seconds(replicate) for replicate in pairs],
-        [side.seconds(replicate) for replicate in pairs],
-        paired=True,
-        confidence=confidence,
-    )
-    left_out = _left_out(base, side, pairs)
-    if not left_out:
-        return found
-    return Speedup(**vars(found) | {"reason": "; ".join(filter(None, [found.reason, *left_out]))})
-
-
-def _left_out(base: Side, side: Side, pairs: Sequence[int]) -> list[str]:
-    """A note for each block that only one side finished."""
-    notes = []
-    rows = [row for one in (base, side) for row in [*one.measurements, *one.epochs]]
-    for replicate in sorted({row["replicate"] for row in rows} - {None, *pairs}):
-        why = []
-        for one in (base, side):
-            row = next((row for row in one.measurements if row["replicate"] == replicate), None)
-            if row is None:
-                why.append(f"{one.device}: no measurement ended")
-            elif row["status"] != "ok":
-                why.append(f"{one.device}: {how_it_ended(row)}")
-        notes.append(f"block {replicate} left out ({'; '.join(why)})")
-    return notes
-
-
-def _parity(base: Side | None, side: Side, pairs: Sequence[int]) -> str:
-    if base is None or not pairs:
-        return "not judged: there is no block in which both devices ended well"
-    of_base, of_side = base.ok[pairs[0]], side.ok[pairs[0]]
-    if unequal(base, side, pairs):
-        return "not judged: the work is not equal"
-    return str(parity(of_base["losses"], of_side["losses"], precision=of_base["precision"]))

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from epochbench.analysis.projection import projections
-from epochbench.analysis.speedup import speedups
+from epochbench.analysis.speedups import speedups
 from epochbench.report import tables
 from epochbench.report.answers import RUN_THIS, answers, summary
 from epochbench.report.palette import SHADES

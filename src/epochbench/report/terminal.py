@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochbench.analysis.projection import Job, job
 from epochbench.analysis.sides import Row, plain_rows, races
-from epochbench.analysis.speedup import speedups
+from epochbench.analysis.speedups import speedups
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -83,9 +83,6 @@ def _figures(row: Row) -> str:
     if row["low"] is None or row["high"] is None:
         return f"{row['speedup']:.{digits}f}×"
     return f"{row['speedup']:.{digits}f}× [{row['low']:.{digits}f}, {row['high']:.{digits}f}]"
-
-
-# -- the tables
 
 
 def render(results: Results, *, width: int, color: bool = False) -> str:

@@ -1,0 +1,168 @@
+"""Runs as frames: the join of a run with what resumes it, the columns, and a label for each machine."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+
+from epochbench.records.runfile import RunFile, one_line
+from epochbench.records.schema import DeviceFacts, EpochRecord, MeasurementRecord, Record, RunRecord
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_RUN_COLUMNS = {
+    "run": "object", "file": "object", "machine": "object", "label": "object", "started_at": "object",
+    "ended": "object", "cpu_name": "object", "cpus_present": "Int64", "cpus_usable": "Int64",
+    "memory_bytes": "Int64", "accelerator": "object", "torch": "object", "torchvision": "object",
+    "cuda": "object", "python": "object", "options": "object", "devices": "object",
+    "system": "object", "architecture": "object", "cpu_quota": "float64", "cpu_capability": "object",
+    "cudnn": "object", "epochbench": "object", "seconds": "float64", "reason": "object",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Results:
+    """What `load` read, oldest run first; `problems` are notes such as "x.jsonl: run was cut off".
+
+    `runs`          a row a run: run, file, machine (a label to show), label, started_at, ended (finished,
+                    interrupted, failed or cut), facts of the machine, versions, options (a dict), devices
+                    (dicts)
+    `measurements`  a row a measurement record: all the fields of the schema, with run and machine
+    `epochs`        likewise, a row an epoch record
+    """
+
+    runs: pd.DataFrame
+    measurements: pd.DataFrame
+    epochs: pd.DataFrame
+    problems: tuple[str, ...] = ()
+
+
+def frames(chains: list[list[RunFile]], problems: list[str]) -> Results:
+    names = [_label(chain[0].run) for chain in chains]
+    names = _told_apart(names, [_accelerator(chain[0].run) for chain in chains])
+    names = _told_apart(names, [_short_cpu(chain[0].run.machine.cpu_name) for chain in chains])
+    runs, measurements, epochs = [], [], []
+    for chain, machine in zip(chains, names, strict=True):
+        home = {"run": chain[0].run.run_id, "machine": machine}
+        runs.append(_run_row(chain) | home)
+        measurements += [_row(record) | home for record in _joined(chain, "measurements")]
+        epochs += [_row(record) | home for record in _joined(chain, "epochs")]
+    return Results(
+        runs=_frame(runs, _RUN_COLUMNS),
+        measurements=_frame(measurements, _columns(MeasurementRecord)),
+        epochs=_frame(epochs, _columns(EpochRecord)),
+        problems=tuple(problems),
+    )
+
+
+def hardware(run: RunRecord) -> tuple[Any, ...]:
+    return run.machine.cpu_name, run.machine.cpus_usable, _accelerator(run)
+
+
+def _joined(chain: list[RunFile], kind: str) -> list[Any]:
+    """The records of a chain; what a later file measured again replaces what an earlier one has of it."""
+    newest: dict[tuple[Any, ...], int] = {}
+    for index, file in enumerate(chain):
+        newest.update((_key(record), index) for record in [*file.measurements, *file.epochs])
+    kept: dict[tuple[Any, ...], Any] = {}
+    for index, file in enumerate(chain):
+        for record in getattr(file, kind):
+            if newest[_key(record)] == index:
+                epoch = (record.epoch, record.warmup) if isinstance(record, EpochRecord) else ()
+                kept[_key(record) + epoch] = record
+    return list(kept.values())
+
+
+def _key(record: MeasurementRecord | EpochRecord) -> tuple[Any, ...]:
+    return record.workload, record.recipe, record.device, record.replicate
+
+
+def _run_row(chain: list[RunFile]) -> dict[str, Any]:
+    first, last = chain[0], chain[-1]
+    machine = first.run.machine
+    facts = machine.model_dump() | first.run.software.model_dump()
+    return {name: facts.get(name) for name in _RUN_COLUMNS} | {
+        "file": ", ".join(file.path.name for file in chain),
+        "label": first.run.label,
+        "started_at": first.run.started_at,
+        "ended": last.ended,
+        "accelerator": _accelerator(first.run),
+        "options": first.run.options,
+        "devices": [device.model_dump() for device in machine.devices],
+        "seconds": last.end.seconds if last.end else None,
+        "reason": last.end.reason if last.end else None,
+    }
+
+
+def _row(record: Record) -> dict[str, Any]:
+    fields = {name: getattr(record, name) for name in type(record).model_fields if name != "kind"}
+    return (record.model_extra or {}) | fields
+
+
+def _columns(record: type[Record]) -> dict[str, str]:
+    """Column → dtype, from the annotations of the schema; run and machine in front."""
+    fields = {name: _dtype(field.annotation) for name, field in record.model_fields.items()}
+    del fields["kind"]
+    return {"run": "object", "machine": "object"} | fields
+
+
+def _dtype(annotation: Any) -> str:
+    """The dtype of a field: that of the one number type in its annotation, object for all else."""
+    inner = [part for part in get_args(annotation) if part is not type(None)]
+    union = get_origin(annotation) in (Union, UnionType)
+    if get_origin(annotation) is Annotated or (union and len(inner) == 1):
+        return _dtype(inner[0])
+    return {float: "float64", bool: "boolean", int: "Int64"}.get(annotation, "object")
+
+
+def _frame(rows: list[dict[str, Any]], columns: dict[str, str]) -> pd.DataFrame:
+    """The rows with at least these columns in this order; what else the rows hold follows."""
+    import pandas as pd
+
+    more = dict.fromkeys(name for row in rows for name in row if name not in columns)
+    dtypes = columns | dict.fromkeys(more, "object")
+    series = {name: pd.Series([row.get(name) for row in rows], dtype=dtype) for name, dtype in dtypes.items()}
+    return pd.DataFrame(series)
+
+
+def _accelerator(run: RunRecord) -> str | None:
+    usable = (device for device in run.machine.devices if device.available and device.device != "cpu")
+    return next((_device_name(device) for device in usable), None)
+
+
+def _device_name(device: DeviceFacts) -> str:
+    return device.name or device.device
+
+
+def _label(run: RunRecord) -> str:
+    if run.label:
+        return one_line(run.label)
+    cpus = run.machine.cpus_usable
+    parts = [_short_cpu(run.machine.cpu_name)]
+    if cpus is not None:
+        parts.append(f"{cpus} CPU" if cpus == 1 else f"{cpus} CPUs")
+    accelerator = _accelerator(run)
+    return " · ".join([*parts, accelerator] if accelerator else parts)
+
+
+def _short_cpu(name: str | None) -> str:
+    """ "Intel(R) Xeon(R) CPU @ 2.20GHz" → "Intel Xeon 2.20GHz"."""
+    if not name:
+        return "unknown CPU"
+    plain = re.sub(r"\((?:R|TM|C)\)|®|™|\b(?:CPU|Processor|\d+-Core)\b|@", " ", name, flags=re.IGNORECASE)
+    return " ".join(plain.split()) or "unknown CPU"
+
+
+def _told_apart(names: list[str], facts: list[str | None]) -> list[str]:
+    """The names, with the fact behind each name that occurs with more than one fact (none is not one)."""
+    seen: dict[str, set[str]] = {}
+    for name, fact in zip(names, facts, strict=True):
+        if fact is not None:
+            seen.setdefault(name, set()).add(fact)
+    return [
+        f"{name} · {fact}" if fact is not None and len(seen[name]) > 1 else name
+        for name, fact in zip(names, facts, strict=True)
+    ]
