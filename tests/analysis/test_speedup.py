@@ -232,7 +232,7 @@ def test_a_machine_without_an_accelerator_has_a_row_a_workload_with_the_reason(t
 
 
 def test_a_missing_accelerator_does_not_hide_that_the_cpu_failed(tmp_path):
-    failed = {("cnn", "cpu", 1): ("failed", "torchvision cannot be used")}
+    failed = {("cnn", "cpu", 0): ("failed", "torchvision cannot be used")}
     make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [1.0]}}, skipped={"cuda": "no driver"}, failed=failed)
     row = speedups(load(tmp_path)).iloc[0]
     assert row["verdict"] == "not measured"
