@@ -11,6 +11,8 @@ from epochbench.datasets import DataOptions, digits
 class CNN(nn.Module):
     """(batch, 1, 28, 28) → (batch, 10) scores."""
 
+    weights_source = "random"
+
     def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(1, 10, kernel_size=5)

@@ -10,6 +10,8 @@ from epochbench.datasets import table
 class TabularMLP(nn.Module):
     """(batch, 30) → (batch, 2) scores: 30-64-64-2 with ReLU between."""
 
+    weights_source = "random"
+
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(

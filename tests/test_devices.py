@@ -1,4 +1,5 @@
 import re
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,9 +12,10 @@ def test_the_cpu_is_available():
     assert devices.probe("cpu") == {"device": "cpu", "available": True}
 
 
-def test_a_device_unknown_to_torch_is_refused_by_its_name():
-    with pytest.raises(InputError, match="'gpu' is not a device"):
-        devices.probe("gpu")
+@pytest.mark.parametrize("name", ["gpu", "meta", "hip"])
+def test_what_torch_does_not_train_on_is_refused_by_its_name(name):
+    with pytest.raises(InputError, match=f"'{name}' is not a device"):
+        devices.probe(name)
 
 
 def test_a_probe_believes_a_kernel_not_a_count(monkeypatch):
@@ -55,7 +57,10 @@ def test_a_list_of_devices_hides_nothing(monkeypatch):
             "CUDA error: invalid device ordinal\nCompile with TORCH_USE_CUDA_DSA",
             "there is no cuda here: 0 CUDA device",
         ),
-        ("No CUDA GPUs are available", "the driver sees no CUDA device with CUDA_VISIBLE_DEVICES='99'"),
+        ("No CUDA GPUs are available", "the driver sees no device with CUDA_VISIBLE_DEVICES='99'"),
+        ("No HIP GPUs are available", "the driver sees no device"),
+        ("CUDA error: all CUDA-capable devices are busy or unavailable", "cuda is busy"),
+        ("CUDA error: out of memory", "cuda has no memory left"),
         ("something new", "RuntimeError: something new"),
     ],
 )
@@ -66,10 +71,11 @@ def test_an_error_of_the_first_use_becomes_one_plain_line(monkeypatch, raised, w
     assert re.match(words, devices.why_not("cuda", RuntimeError(raised)).removeprefix("the NVIDIA "))
 
 
-def test_a_cpu_only_build_is_told_from_a_missing_driver(monkeypatch):
-    error = AssertionError("Torch not compiled with CUDA enabled")
+def test_a_cpu_only_build_is_told_from_a_missing_driver_and_from_hidden_devices(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
-    assert "is a CPU-only build" in devices.why_not("cuda", error)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert "is a CPU-only build" in devices.probe("cuda")["reason"]
 
 
 def test_a_card_that_this_build_has_no_kernels_for_is_named_with_what_it_is_built_for(monkeypatch):
@@ -90,3 +96,34 @@ def test_precision_other_than_fp32_is_refused():
 def test_the_cpu_counts_no_device_memory():
     devices.reset_peak_bytes("cpu")
     assert devices.peak_bytes("cpu") is None
+
+
+def test_a_numbered_device_becomes_the_current_one_before_it_is_waited_for(monkeypatch):
+    calls = []
+    module = SimpleNamespace(
+        set_device=lambda index: calls.append(("set_device", index)),
+        synchronize=lambda: calls.append(("synchronize",)),
+    )
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: calls.append(("ones", device)))
+    devices.make_context("cuda:1")
+    assert calls == [("set_device", 1), ("ones", "cuda:1"), ("synchronize",)]
+
+
+def test_a_uuid_in_the_environment_stays_there(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f3a1b2c-0000-1111,MIG-GPU-8f3a/1/0")
+    reason = devices.why_not("cuda", RuntimeError("No CUDA GPUs are available"))
+    assert reason.endswith("CUDA_VISIBLE_DEVICES='GPU-…,MIG-…'")
+
+
+def test_a_pin_holds_whatever_was_set_before_and_what_unsets_it_is_named():
+    torch.set_float32_matmul_precision("medium")
+    devices.pin_precision("fp32")
+    assert devices.unpinned() == []
+    assert not torch.backends.cudnn.allow_tf32
+    with torch.backends.cudnn.flags(enabled=True):
+        pass
+    torch.set_float32_matmul_precision("high")
+    assert any(one.startswith("cuda.matmul is") for one in devices.unpinned())
+    devices.pin_precision("fp32")
+    assert torch.get_float32_matmul_precision() == "highest"

@@ -2,10 +2,17 @@ from itertools import chain
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 from epochbench.errors import InputError
-from epochbench.loading import open_feed, shuffled
+from epochbench.loading import hash_batch, open_feed, shuffled
 
 NUMBERS = torch.arange(10)
 
@@ -74,6 +81,93 @@ def test_a_loader_that_drops_its_last_batch_counts_only_what_it_gives():
 
 
 @pytest.mark.parametrize(
+    ("make", "samples", "batch_size"),
+    [
+        (lambda: DataLoader(TensorDataset(NUMBERS), batch_sampler=[[0, 1, 2], [3]]), 10, None),
+        (lambda: DataLoader(TensorDataset(NUMBERS), batch_size=4, sampler=SubsetRandomSampler(range(6))), 6, 4),
+        (lambda: DataLoader(TensorDataset(NUMBERS), batch_size=3), 10, 3),
+    ],
+)
+def test_the_samples_of_a_users_loader_are_those_that_it_draws(make, samples, batch_size):
+    feed = feed_of(make)
+    assert (feed.samples, feed.batch_size) == (samples, batch_size)
+    read = sum(len(batch) for batch in seen(feed, 1, feed.steps))
+    assert feed.samples_in(feed.steps) == read
+
+
+def test_a_generator_of_the_sampler_is_seeded_too():
+    def make():
+        generator = torch.Generator()
+        generator.seed()
+        sampler = RandomSampler(NUMBERS, generator=generator)
+        return DataLoader(TensorDataset(NUMBERS), batch_size=4, sampler=sampler)
+
+    assert seen(feed_of(make), 1) == seen(feed_of(make), 1)
+
+
+class Noisy(TensorDataset):
+    def __getitem__(self, index):
+        return (torch.randn(()),)
+
+
+@pytest.mark.parametrize("data", [Noisy(NUMBERS), lambda: DataLoader(Noisy(NUMBERS), batch_size=4)])
+def test_what_a_data_set_draws_does_not_depend_on_what_the_model_draws(data):
+    """A dropout draws from the CPU's generator on the CPU and from another one elsewhere."""
+    alone = seen(feed_of(data), 1)
+    beside = []
+    for batch in feed_of(data).epoch(1, 3):
+        beside.append(batch[0].tolist())
+        torch.rand(5)
+    assert beside == alone
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(NUMBERS)
+
+
+class Endless(Dataset):
+    def __getitem__(self, index):
+        return index
+
+
+def test_resident_tensors_are_a_copy_that_a_model_may_write_into():
+    numbers = torch.zeros(4)
+    (batch,) = feed_of((numbers,)).epoch(1, 1)
+    batch[0].add_(1)
+    assert numbers.sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (Stream(), "IterableDataset"),
+        (Endless(), "no length"),
+        (lambda: DataLoader(Stream()), "no length"),
+        (lambda: (NUMBERS, NUMBERS[:3]), "unequal length"),
+    ],
+)
+def test_data_that_cannot_be_read_by_steps_are_named(data, words):
+    with pytest.raises(InputError, match=rf"^blobs: train_data .*{words}"):
+        feed_of(data, field="blobs: train_data")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (torch.zeros(4), torch.zeros(2, 2)),
+        (torch.zeros(4), torch.zeros(4, dtype=torch.float64)),
+        ({"a": NUMBERS}, {"b": NUMBERS}),
+        ([NUMBERS, "x"], [NUMBERS, "y"]),
+        ((NUMBERS,), [NUMBERS]),
+    ],
+)
+def test_batches_that_differ_have_other_hashes(first, second):
+    assert hash_batch(first) != hash_batch(second)
+    assert hash_batch(first) == hash_batch(first)
+
+
+@pytest.mark.parametrize(
     "data",
     [
         TensorDataset(torch.zeros(0)),
@@ -87,7 +181,7 @@ def test_data_without_a_batch_are_refused(data):
 
 
 def test_a_callable_that_makes_something_else_is_refused():
-    with pytest.raises(TypeError, match="list"):
+    with pytest.raises(InputError, match="list"):
         feed_of(lambda: [1, 2])
 
 

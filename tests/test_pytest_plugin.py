@@ -88,7 +88,7 @@ def test_a_users_suite_is_raced_and_leaves_run_file_table_and_page(project):
     (skipped,) = of(records, "measurement", status="skipped")
     assert skipped["device"] != "cpu"
     assert skipped["reason"]
-    result.stdout.fnmatch_lines(["*= epochbench =*", f"*SKIPPED*{skipped['device']}: {skipped['reason'][:20]}*"])
+    result.stdout.fnmatch_lines([f"SKIPPED*bench_blobs.py:*{skipped['reason'][:20]}*", "*= epochbench =*"])
     assert (project.path / "results/report.html").read_text().startswith("<!doctype html>")
 
     entries = json.loads((project.path / "x.json").read_text())
@@ -163,16 +163,23 @@ def test_a_users_own_mark_group_and_grouping_hold(project):
 
 FAULTS = {
     "labels": (
-        "race(workload(train_data=(torch.randn(64, 4), torch.arange(64) % 5)))",
-        "blobs: train_data has the label 3, outside the model's 3 classes (0 to 2); 25 of 64 labels are",
+        'race(workload(name="labels", train_data=(torch.randn(64, 4), torch.arange(64) % 5)))',
+        "labels: train_data has the label 3, outside the model's 3 classes (0 to 2); 25 of the 64 labels",
     ),
-    "nothing": ("race(workload(train_data=(torch.zeros(0, 4), torch.zeros(0))))", "the data make no batch"),
-    "twice": ("race(workload()); race(workload())", "race() was called twice in one test"),
+    "nothing": (
+        'race(workload(name="nothing", train_data=(torch.zeros(0, 4), torch.zeros(0))))',
+        "nothing: train_data makes no batch",
+    ),
+    "twice": ('race(workload(name="twice")); race(workload())', "race() was called twice in one test"),
+    "same": ("race(workload())", "two races of this session are called 'blobs'"),
     "lock": (
-        "import threading\n    lock = threading.Lock()\n    race(workload(model=lambda: lock))",
+        'import threading\n    lock = threading.Lock()\n    race(workload(name="lock", model=lambda: lock))',
         "Workload.model cannot be sent to the measuring process",
     ),
-    "broken": ("race(workload(model=lambda: nn.Linear(7, 3)))", "mat1 and mat2 shapes cannot be multiplied"),
+    "broken": (
+        'race(workload(name="broken", model=lambda: nn.Linear(7, 3)))',
+        "mat1 and mat2 shapes cannot be multiplied",
+    ),
 }
 
 
@@ -180,7 +187,7 @@ def test_what_is_wrong_with_a_workload_is_told_and_the_others_go_on(project):
     tests = "".join(f"\ndef test_{name}(race):\n    {body}\n" for name, (body, _) in FAULTS.items())
     project.makepyfile(bench_faults=SUITE + tests)
     result = run(project, "--race-devices=cpu", "--race-replicates=1", "-rf", suite="bench_faults.py")
-    result.assert_outcomes(passed=1, failed=5)
+    result.assert_outcomes(passed=1, failed=6)
     text = result.stdout.str()
     for name, (_, words) in FAULTS.items():
         assert words in text, name
@@ -210,7 +217,7 @@ WRONG = [
     (["--race-data=."], "--race-data:"),
     (["--race-require-gpu", "--race-devices=cpu"], "--race-require-gpu: no accelerator works here"),
     (["--race-recipes=fast"], "--race-recipes: no recipe is named 'fast'"),
-    (["--race-replicates=0"], "'0' is not a whole number of 1 or more"),
+    (["--race-replicates=0"], "'0' is not a whole number from 1 to 1,000,000,000"),
     (["--race-timeout=-1"], "'-1' is not a number of seconds above 0"),
     (["--race-results=bench_blobs.py"], "--race-results: "),
 ]

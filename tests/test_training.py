@@ -6,6 +6,8 @@ from torch import nn
 from torch.nn import functional
 
 from epochbench import ARTICLE, Recipe, Workload, training
+from epochbench.errors import InputError
+from epochbench.loading import hash_batch
 
 INPUTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 LABELS = torch.tensor([0, 1, 1])
@@ -69,9 +71,9 @@ def test_the_same_seed_gives_the_same_hash_and_another_seed_another():
 
 def test_a_buffer_counts_in_the_hash():
     model = nn.BatchNorm1d(2)
-    before = training.hash_weights(model)
+    before = hash_batch(dict(model.state_dict()))
     model.running_mean += 1
-    assert training.hash_weights(model) != before
+    assert hash_batch(dict(model.state_dict())) != before
 
 
 def test_evaluation_weighs_a_short_batch_by_its_samples_and_counts_right_classes():
@@ -122,17 +124,17 @@ def test_only_parameters_that_want_a_gradient_reach_the_optimizer():
 
 
 def test_a_model_with_nothing_to_train_is_refused():
-    with pytest.raises(ValueError, match="nothing to train"):
+    with pytest.raises(InputError, match="nothing to train"):
         training.start(make(model=nn.ReLU), ARTICLE, "cpu", seed=0)
 
 
 def test_a_factory_that_makes_no_module_is_refused_by_field():
-    with pytest.raises(TypeError, match=r"Workload\.model must make a torch.nn.Module, not int"):
+    with pytest.raises(InputError, match=r"Workload\.model must make a torch.nn.Module, not int"):
         training.start(make(model=lambda: 3), ARTICLE, "cpu", seed=0)
 
 
 def test_a_batch_of_three_says_to_give_a_step():
-    with pytest.raises(TypeError, match=r"tuple of 3, .* Workload\.step"):
+    with pytest.raises(InputError, match=r"tuple of 3, .* Workload\.step"):
         training.pair((1, 2, 3))
 
 
@@ -152,3 +154,42 @@ def test_fp32_means_ieee_on_every_backend():
     assert torch.backends.cuda.matmul.fp32_precision == "ieee"
     assert torch.backends.cudnn.conv.fp32_precision == "ieee"
     assert torch.backends.cudnn.rnn.fp32_precision == "ieee"
+
+
+def test_a_loss_with_weights_of_classes_moves_with_the_model():
+    loss = nn.CrossEntropyLoss(weight=torch.tensor([1.0, 3.0]))
+    ready = training.start(make(loss=loss), ARTICLE, "meta", seed=0)
+    assert ready.loss_function.weight.is_meta
+    assert not loss.weight.is_meta
+
+
+def test_a_single_score_is_no_classification():
+    assert not training.is_classification(torch.zeros(3, 1), LABELS)
+    assert training.is_classification(torch.zeros(3, 2), LABELS)
+
+
+def test_an_ignored_label_counts_neither_as_right_nor_as_wrong():
+    loss = nn.CrossEntropyLoss(ignore_index=255)
+    ready = training.start(make(loss=loss, model=lambda: nn.Linear(2, 2)), ARTICLE, "cpu", seed=0)
+    scores = ready.model(INPUTS).argmax(1)
+    labels = torch.tensor([int(scores[0]), 255, 1 - int(scores[2])])
+    assert training.evaluate(ready, [(INPUTS, labels)]).accuracy == 0.5
+
+
+def test_a_loss_that_sums_is_evaluated_a_sample():
+    ready = training.start(make(loss=nn.CrossEntropyLoss(reduction="sum")), ARTICLE, "cpu", seed=0)
+    mean = functional.cross_entropy(ready.model(INPUTS), LABELS).item()
+    assert training.evaluate(ready, [(INPUTS, LABELS)]).loss == pytest.approx(mean, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("optimizer", lambda parameters: None, "Optimizer, not NoneType"),
+        ("optimizer", torch.optim.LBFGS, "LBFGS"),
+        ("model", lambda: nn.LazyLinear(2), "lazy"),
+    ],
+)
+def test_what_cannot_train_is_named_by_its_field(field, value, words):
+    with pytest.raises(InputError, match=rf"^Workload\.{field} .*{words}"):
+        training.start(make(**{field: value}), ARTICLE, "cpu", seed=0)

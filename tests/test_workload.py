@@ -25,6 +25,9 @@ def test_a_workload_takes_keywords_alone():
     ("field", "value", "words"),
     [
         ("name", "  ", "not '  '"),
+        ("name", "x" * 101, "1 to 100 characters"),
+        ("name", "two\nlines", "printable"),
+        ("epochs", 10**30, "1,000,000,000"),
         ("model", nn.Linear(2, 2), "lambda: Linear"),
         ("model", 3, "int"),
         ("loss", 3, "int"),

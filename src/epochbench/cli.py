@@ -51,10 +51,11 @@ class _OneLineErrors(TyperGroup):
 
 def _told(error: Exception) -> tuple[str, int]:
     """The message and the exit code of an error."""
+    from epochbench.errors import InputError
     from epochbench.records.store import RecordError
 
-    if isinstance(error, RecordError):
-        return str(error), 1
+    if isinstance(error, InputError):
+        return str(error), 1 if isinstance(error, RecordError) else 2
     if isinstance(error, FileNotFoundError) and error.filename is None:
         return f"{error}; give a run file (.jsonl), a folder of them or a glob", 2
     if isinstance(error, OSError):

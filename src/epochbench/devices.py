@@ -5,15 +5,27 @@ CUDA, ROCm, MPS, XPU and other backends differ in this file alone.
 
 from __future__ import annotations
 
+import functools
 import os
+import random
 import re
+from collections.abc import Callable
 from typing import Any
 
+import numpy
 import torch
 
 from epochbench.errors import InputError
 
-_HIDING = {"cuda": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"), "xpu": ("ZE_AFFINITY_MASK",)}
+_HIDING = {
+    "cuda": ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
+    "xpu": ("ZE_AFFINITY_MASK",),
+}
+
+
+_UUID = re.compile(r"\b(GPU|MIG)-[\w/-]+")
+
+CPU_ONLY = f"torch {torch.__version__} is a CPU-only build; install a build with CUDA or ROCm"
 
 
 def synchronize(device: str) -> None:
@@ -22,12 +34,28 @@ def synchronize(device: str) -> None:
 
 
 def seed_all(seed: int) -> None:
-    """Seed the global generators of the CPU and of every accelerator."""
+    """Seed every global generator: Python's, numpy's, and torch's of the CPU and of every accelerator."""
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
     torch.manual_seed(seed)
 
 
+def timing_event(device: str) -> Callable[[], Any] | None:
+    """What makes an event that keeps the device's time; None on the CPU and where the backend has none."""
+    event = getattr(torch.get_device_module(device), "Event", None)
+    if torch.device(device).type == "cpu" or event is None:
+        return None
+    return functools.partial(event, enable_timing=True)
+
+
 def make_context(device: str) -> None:
-    """Create the device's context by one small allocation and wait for it."""
+    """Make the device the current one, create its context by one small allocation, and wait for it.
+
+    The other functions here speak of the current device: `cuda:1` has to be made it first.
+    """
+    index = torch.device(device).index
+    if index is not None and torch.device(device).type != "cpu":
+        torch.get_device_module(device).set_device(index)
     torch.ones(1, device=device)
     synchronize(device)
 
@@ -44,21 +72,42 @@ def peak_bytes(device: str) -> int | None:
     module = torch.get_device_module(device)
     if torch.device(device).type == "cpu":
         return None
-    peak = getattr(module, "max_memory_allocated", None) or getattr(module, "driver_allocated_memory", None)
+    peak = getattr(module, "max_memory_allocated", None)
     return None if peak is None else int(peak())
 
 
 def pin_precision(precision: str) -> None:
-    """Fix what fp32 means, for matrix products and convolutions alike, on every backend of this process.
+    """Fix what fp32 means, for matrix products, convolutions and recurrences alike, on every backend of this process.
 
-    cuDNN's own default is TF32, which keeps 10 bits of the mantissa: a GPU would otherwise do other work than the
-    CPU. See https://pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
+    cuDNN's own default is TF32, which keeps 10 bits of the mantissa, and oneDNN may take bf16: one side would do
+    other work than the other. The legacy switches are set first, since torch refuses to read a mix of both.
+    See https://pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
     """
     if precision != "fp32":
         raise ValueError(f"precision must be fp32, not {precision!r}")
-    torch.backends.cuda.matmul.fp32_precision = "ieee"
-    torch.backends.cudnn.conv.fp32_precision = "ieee"
-    torch.backends.cudnn.rnn.fp32_precision = "ieee"
+    torch.backends.cudnn.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    for place in _precisions().values():
+        place.fp32_precision = "ieee"
+
+
+def unpinned() -> list[str]:
+    """What is no longer as `pin_precision` left it, such as "cuda.matmul is tf32": a model may have set it."""
+    return [
+        f"{name} is {place.fp32_precision}" for name, place in _precisions().items() if place.fp32_precision != "ieee"
+    ]
+
+
+def _precisions() -> dict[str, Any]:
+    cuda, cudnn, mkldnn = torch.backends.cuda, torch.backends.cudnn, torch.backends.mkldnn
+    return {
+        "cuda.matmul": cuda.matmul,
+        "cudnn.conv": cudnn.conv,
+        "cudnn.rnn": cudnn.rnn,
+        "mkldnn.matmul": mkldnn.matmul,
+        "mkldnn.conv": mkldnn.conv,
+        "mkldnn.rnn": mkldnn.rnn,
+    }
 
 
 def probe(device: str) -> dict[str, Any]:
@@ -69,11 +118,14 @@ def probe(device: str) -> dict[str, Any]:
     """
     try:
         kind = torch.device(device).type
+        torch.get_device_module(kind)
     except RuntimeError as error:
         raise InputError(
-            f"{device!r} is not a device that torch {torch.__version__} knows; use cpu, cuda, cuda:1, mps or xpu"
+            f"{device!r} is not a device that torch {torch.__version__} trains on; use cpu, cuda, cuda:1, mps or xpu"
         ) from error
     facts: dict[str, Any] = {"device": device, "available": False}
+    if kind == "cuda" and torch.version.cuda is None and torch.version.hip is None:
+        return facts | {"reason": CPU_ONLY}
     if hidden := hidden_by(kind):
         return facts | {"reason": hidden}
     try:
@@ -97,9 +149,6 @@ def why_not(device: str, error: Exception) -> str:
     """Why a device does not work, in one line, from the error that its first use raised."""
     kind = torch.device(device).type
     text = " ".join(str(error).split())
-    built_for_none = torch.version.cuda is None and torch.version.hip is None
-    if kind == "cuda" and built_for_none:
-        return f"torch {torch.__version__} is a CPU-only build; install a build with CUDA or ROCm"
     if kind in ("xpu", "mps") and ("not compiled" in text or "backend" in text or "not linked" in text):
         return f"torch {torch.__version__} is built without {kind.upper()}"
     if "no kernel image" in text:
@@ -114,14 +163,21 @@ def why_not(device: str, error: Exception) -> str:
         return "no NVIDIA driver was found on this machine"
     if "invalid device ordinal" in text:
         return f"there is no {device} here: {torch.cuda.device_count()} CUDA device(s) are visible" + _visible_note()
-    if "No CUDA GPUs are available" in text or "no CUDA-capable device" in text:
-        return "the driver sees no CUDA device" + _visible_note()
+    if any(words in text for words in ("No CUDA GPUs", "No HIP GPUs", "no CUDA-capable device")):
+        return "the driver sees no device" + _visible_note()
+    if "busy or unavailable" in text:
+        return f"{device} is busy: another process may hold it in exclusive mode"
+    if "out of memory" in text:
+        return f"{device} has no memory left for even a tiny kernel: other processes may fill it"
     return f"{type(error).__name__}: {text[:300]}"
 
 
 def _visible_note() -> str:
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return "" if value is None else f" with CUDA_VISIBLE_DEVICES={value!r}"
+    if value is None:
+        return ""
+    shown = _UUID.sub(r"\1-…", value)
+    return f" with CUDA_VISIBLE_DEVICES={shown!r}"
 
 
 def _no_kernel_image(device: str) -> str:

@@ -1,7 +1,8 @@
 """How batches reach the training loop: from tensors that lie on the device, or through a DataLoader.
 
 A Feed yields the same samples in the same order on every device: the order of epoch `n` comes from a generator of
-its own, seeded with the seed and `n`, and is hashed.
+its own, seeded with the seed and `n`, and is hashed. What a data set draws at random comes from a stream of its own
+too, since a dropout on the CPU would otherwise draw from the same one and a dropout on an accelerator would not.
 """
 
 from __future__ import annotations
@@ -13,17 +14,24 @@ from itertools import islice
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
 from epochbench.errors import InputError
 from epochbench.workload import Data, check_tensors
 
 
 class Feed(Protocol):
-    """`steps` and `samples` of one whole epoch, and the batches of the first `steps` of epoch `number`."""
+    """`steps`, `samples` and `batch_size` of a whole epoch, and the batches of the first `steps` of epoch `number`.
 
+    `batch_size` is None where the user's own loader has none. `samples_in` speaks of an epoch that was read.
+    `starts_workers` says that each epoch starts processes of the loader, which a cut epoch does in full.
+    """
+
+    data: Any
     steps: int
     samples: int
+    batch_size: int | None
+    starts_workers: bool
 
     def epoch(self, number: int, steps: int) -> Iterator[Any]: ...
 
@@ -32,25 +40,44 @@ class Feed(Protocol):
     def order_hash(self, number: int, steps: int) -> str | None: ...
 
 
-def open_feed(data: Data, *, batch_size: int, device: str, seed: int) -> Feed:
-    """Make the feed of what a Workload names as its data.
+def open_feed(data: Data, *, batch_size: int, device: str, seed: int, field: str = "the data") -> Feed:
+    """Make the feed of what a Workload names as its data; `field` is how messages call it.
 
-    Raises TypeError where a callable made something else, InputError where there is nothing to train on.
+    Raises InputError where it cannot be read by steps, or holds nothing.
     """
     if callable(data) and not isinstance(data, (Dataset, tuple)):
         data = data()
     if isinstance(data, DataLoader):
+        _need_length(data, field)
         feed: Feed = LoaderFeed(data, seed=seed)
     elif isinstance(data, tuple):
-        check_tensors("the data", data)
+        try:
+            check_tensors(field, data)
+        except (TypeError, ValueError) as error:
+            raise InputError(str(error)) from error
         feed = TensorFeed(data, batch_size=batch_size, device=device, seed=seed)
+    elif isinstance(data, IterableDataset):
+        raise InputError(
+            f"{field} is an IterableDataset, which has no order to repeat; give a callable that makes a DataLoader "
+            "over it with a length"
+        )
     elif isinstance(data, Dataset):
+        _need_length(data, field)
         feed = DatasetFeed(data, batch_size=batch_size, seed=seed)
     else:
-        raise TypeError(f"the data must be a Dataset, a tuple of tensors or a DataLoader, not {type(data).__name__}")
+        raise InputError(f"{field} must be a Dataset, a tuple of tensors or a DataLoader, not {type(data).__name__}")
     if feed.steps < 1:
-        raise InputError("the data make no batch: there is nothing to train on")
+        raise InputError(f"{field} makes no batch: it holds {feed.samples} samples")
     return feed
+
+
+def _need_length(data: Any, field: str) -> None:
+    try:
+        len(data)
+    except (TypeError, NotImplementedError) as error:
+        raise InputError(
+            f"{field} has no length ({type(data).__name__}), so that its steps cannot be counted; give it a __len__"
+        ) from error
 
 
 @dataclass
@@ -63,11 +90,13 @@ class TensorFeed:
     seed: int
     steps: int = field(init=False)
     samples: int = field(init=False)
+    starts_workers = False
 
     def __post_init__(self) -> None:
         self.samples = len(self.data[0])
         self.steps = -(-self.samples // self.batch_size)
-        self._resident = tuple(tensor.to(self.device) for tensor in self.data)
+        # A copy on the CPU too, as elsewhere: a model may write into its input.
+        self._resident = tuple(tensor.to(self.device, copy=True) for tensor in self.data)
 
     def epoch(self, number: int, steps: int) -> Iterator[tuple]:
         if self.steps == 1:
@@ -83,7 +112,7 @@ class TensorFeed:
 
     def order_hash(self, number: int, steps: int) -> str:
         order = torch.arange(self.samples) if self.steps == 1 else shuffled(self.samples, self.seed, number)
-        return hash_order(order[: self.samples_in(steps)])
+        return hash_batch(order[: self.samples_in(steps)])
 
 
 @dataclass
@@ -95,6 +124,7 @@ class DatasetFeed:
     seed: int
     steps: int = field(init=False)
     samples: int = field(init=False)
+    starts_workers = False
 
     def __post_init__(self) -> None:
         self.samples = len(self.data)  # type: ignore[arg-type]
@@ -104,13 +134,13 @@ class DatasetFeed:
 
     def epoch(self, number: int, steps: int) -> Iterator[Any]:
         self._sampler.order = shuffled(self.samples, self.seed, number)[: self.samples_in(steps)].tolist()
-        yield from self._loader
+        yield from with_own_randomness(self._loader, epoch_seed(self.seed, number))
 
     def samples_in(self, steps: int) -> int:
         return min(self.samples, steps * self.batch_size)
 
     def order_hash(self, number: int, steps: int) -> str:
-        return hash_order(shuffled(self.samples, self.seed, number)[: self.samples_in(steps)])
+        return hash_batch(shuffled(self.samples, self.seed, number)[: self.samples_in(steps)])
 
 
 @dataclass
@@ -121,20 +151,36 @@ class LoaderFeed:
     seed: int
     steps: int = field(init=False)
     samples: int = field(init=False)
+    batch_size: int | None = field(init=False)
+    starts_workers: bool = field(init=False)
+    _read: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.steps = len(self.data)
-        size = self.data.batch_size or 1
-        everything = len(self.data.dataset)  # type: ignore[arg-type]
-        self.samples = self.steps * size if self.data.drop_last else min(everything, self.steps * size)
+        self.starts_workers = self.data.num_workers > 0
+        sampler = self.data.batch_sampler if self.data.batch_size is None else self.data
+        self.batch_size = getattr(sampler, "batch_size", None)
+        drawn = self.data.sampler if self.data.batch_size is not None else self.data.dataset
+        self.samples = len(drawn)  # type: ignore[arg-type]
+        if self.data.drop_last and self.batch_size:
+            self.samples = min(self.samples, self.steps * self.batch_size)
 
     def epoch(self, number: int, steps: int) -> Iterator[Any]:
-        if self.data.generator is not None:
-            self.data.generator.manual_seed(epoch_seed(self.seed, number))
-        yield from islice(self.data, steps)
+        for generator in self._generators():
+            generator.manual_seed(epoch_seed(self.seed, number))
+        self._read = 0
+        for batch in islice(with_own_randomness(self.data, epoch_seed(self.seed, number)), steps):
+            self._read += length_of(batch)
+            yield batch
+
+    def _generators(self) -> list[torch.Generator]:
+        batch_sampler = self.data.batch_sampler
+        holders = (self.data, self.data.sampler, batch_sampler, getattr(batch_sampler, "sampler", None))
+        found = {id(one): one for one in (getattr(holder, "generator", None) for holder in holders)}
+        return [one for one in found.values() if isinstance(one, torch.Generator)]
 
     def samples_in(self, steps: int) -> int:
-        return min(self.samples, steps * (self.data.batch_size or 1))
+        return self._read
 
     def order_hash(self, number: int, steps: int) -> None:
         return None
@@ -153,6 +199,27 @@ class FixedOrder(Sampler[int]):
         return len(self.order)
 
 
+def with_own_randomness(loader: DataLoader, seed: int) -> Iterator[Any]:
+    """The loader's batches, drawn with a state of torch's CPU generator that nobody else moves (2 µs a batch)."""
+    inside = torch.Generator().manual_seed(seed).get_state()
+    batches = None
+    while True:
+        outside = torch.get_rng_state()
+        torch.set_rng_state(inside)
+        try:
+            batches = iter(loader) if batches is None else batches
+            batch = next(batches, _NO_MORE)
+        finally:
+            inside = torch.get_rng_state()
+            torch.set_rng_state(outside)
+        if batch is _NO_MORE:
+            return
+        yield batch
+
+
+_NO_MORE = object()
+
+
 def epoch_seed(seed: int, number: int) -> int:
     """The seed of epoch `number`; epochs of neighbouring seeds do not share one."""
     return (seed * 1_000_003 + number) % 2**63
@@ -163,5 +230,34 @@ def shuffled(count: int, seed: int, number: int) -> torch.Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(epoch_seed(seed, number)))
 
 
-def hash_order(order: torch.Tensor) -> str:
-    return hashlib.blake2b(order.numpy().tobytes(), digest_size=16).hexdigest()
+def length_of(batch: Any) -> int:
+    """Samples in a batch: the length of the first tensor in it; 1 where there is none."""
+    if isinstance(batch, torch.Tensor):
+        return len(batch) if batch.ndim else 1
+    parts = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (tuple, list)) else ()
+    return next((length_of(part) for part in parts), 1)
+
+
+def hash_batch(batch: Any) -> str:
+    """A digest of a batch's content: of its tensors byte by byte, with types and shapes, and of what holds them."""
+    digest = hashlib.blake2b(digest_size=16)
+    _digest(batch, digest)
+    return digest.hexdigest()
+
+
+def _digest(part: Any, digest: Any) -> None:
+    if isinstance(part, torch.Tensor):
+        digest.update(f"{part.dtype} {tuple(part.shape)}".encode())
+        digest.update(part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            digest.update(repr(key).encode())
+            _digest(value, digest)
+    elif isinstance(part, (tuple, list)):
+        digest.update(f"{type(part).__name__} {len(part)}".encode())
+        for value in part:
+            _digest(value, digest)
+    elif isinstance(part, (str, bytes, int, float, bool, type(None))):
+        digest.update(repr(part).encode())
+    else:
+        digest.update(type(part).__name__.encode())

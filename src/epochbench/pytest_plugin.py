@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from epochbench.pytest_session import RaceSession
 
 _DEVICE = re.compile(r"[a-z][a-z_]*(:\d+)?")
+_LARGEST_COUNT = 1_000_000_000
 _KEY = pytest.StashKey["RaceSession"]()
 
 
@@ -73,7 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="process",
         help="a fresh process for each measurement, or this one, for debugging (default: process)",
     )
-    add("--race-seed", metavar="N", type=int, default=0, help="seed of weights and batch order (default: 0)")
+    add("--race-seed", metavar="N", type=_seed, default=0, help="seed of weights and batch order (default: 0)")
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
@@ -88,6 +89,8 @@ def pytest_configure(config: pytest.Config) -> None:
     unknown = [name for name in _recipes(config) if name not in RECIPES]
     if unknown:
         raise pytest.UsageError(f"--race-recipes: no recipe is named {unknown[0]!r}; there is {', '.join(RECIPES)}")
+    if config.getoption("race_full") and config.getoption("race_steps"):
+        raise pytest.UsageError("--race-steps cuts the epochs that --race-full wants whole; give one of them")
     data = config.getoption("race_data")
     if data is not None and not data.is_dir():
         what = "is not a folder" if data.exists() else "does not exist"
@@ -114,7 +117,7 @@ def race_data(request: pytest.FixtureRequest) -> Any:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "race_device" in metafunc.fixturenames:
+    if {"race", "race_device"} <= set(metafunc.fixturenames):
         metafunc.parametrize("race_device", list(_contenders(metafunc.config)))
 
 
@@ -136,8 +139,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     races = [item for item in session.items if _is_race(item)]
     if not races or config.getoption("collectonly") or config.getoption("benchmark_skip"):
         return
-    if config.getoption("numprocesses", None):
-        raise pytest.UsageError("-n: a race measures alone on the machine; run it without pytest-xdist's workers")
+    if hasattr(config, "workerinput"):
+        return  # of pytest-xdist: the fixture refuses
     _session(config).begin(races)
 
 
@@ -150,11 +153,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Any:
     return (yield)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    races = config.stash.get(_KEY, None)
-    if races is not None:
-        races.summarize(terminalreporter)
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Any:
+    try:
+        return (yield)
+    finally:
+        # Also where another summary raises, as pytest-benchmark's does under --benchmark-compare-fail.
+        races = config.stash.get(_KEY, None)
+        if races is not None:
+            races.summarize(terminalreporter)
 
 
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
@@ -180,7 +187,9 @@ def _session(config: pytest.Config) -> RaceSession:
 
 
 def _is_race(item: pytest.Item) -> bool:
-    return "race" in getattr(item, "fixturenames", ())
+    """Whether the test is one of ours: another project may have a fixture named `race` too."""
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and "race" in item.fixturenames and "race_device" in callspec.params
 
 
 def _contenders(config: pytest.Config) -> dict[str, tuple[str, str]]:
@@ -208,14 +217,23 @@ def _devices(text: str) -> list[str]:
     for name in names:
         if not _DEVICE.fullmatch(name):
             raise _wrong(f"{name!r} is not a device; use cpu, cuda, cuda:1, mps or xpu")
-    if len(set(names)) < len(names):
+    numbered = [name for name in names if name.startswith("cpu:")]
+    if numbered:
+        raise _wrong(f"{numbered[0]!r} is not a device of its own; use cpu")
+    if len({name.removesuffix(":0") for name in names}) < len(names):
         raise _wrong(f"{text!r} names a device twice")
     return names
 
 
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise _wrong(f"{text!r} is not a whole number of 1 or more")
+    if not text.isdecimal() or not 1 <= int(text) <= _LARGEST_COUNT:
+        raise _wrong(f"{text!r} is not a whole number from 1 to {_LARGEST_COUNT:,}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**32:
+        raise _wrong(f"{text!r} is not a whole number from 0 to 4,294,967,295")
     return int(text)
 
 

@@ -25,7 +25,7 @@ from epochbench.records.store import RunWriter, new_run_path
 from epochbench.replay import ReplayTimer
 from epochbench.workload import Workload
 
-INTERRUPTED, INTERNAL_ERROR = 2, 3
+PROBE_SECONDS = 120.0
 
 
 class RaceSession:
@@ -40,10 +40,12 @@ class RaceSession:
         self.prepare: Callable[[], Any] | None = config.hook.pytest_race_prepare(config=config)
         self.folder: Path = config.getoption("race_results") or config.rootpath / "results"
         self.progress = ProgressLine(config)
-        self.selected: dict[str, list[str]] = {}
+        self.selected: dict[tuple[Any, ...], list[str]] = {}
         self.facts: dict[str, dict[str, Any]] = {}
-        self.races: dict[str, dict[str, Lane] | Exception] = {}
+        self.races: dict[tuple[Any, ...], dict[str, Lane] | Exception] = {}
+        self.names: dict[str, tuple[Any, ...]] = {}
         self.writer: RunWriter | None = None
+        self.interrupted = False
 
     def begin(self, items: list[pytest.Item]) -> None:
         """Probe the devices and open the run file. Raises pytest.UsageError, one line, where the input is wrong."""
@@ -65,7 +67,8 @@ class RaceSession:
         devices = list(dict.fromkeys(device for device, _ in self.cases.values()))
         self.progress.say("looking at the devices")
         run = worker.run if self.options.isolated else worker.run_here
-        outcome = run(probing.probe, pack(names=devices), prepare=self.prepare)
+        how = {"timeout_seconds": PROBE_SECONDS} if self.options.isolated else {}
+        outcome = run(probing.probe, pack(names=devices), prepare=self.prepare, **how)
         self.progress.clear()
         if outcome.status != "ok":
             if outcome.trace is None:
@@ -133,32 +136,47 @@ class RaceSession:
 
         def run(workload: Workload) -> Lane:
             nonlocal used
+            __tracebackhide__ = True
             if used:
                 raise RuntimeError("race() was called twice in one test; write one test a race")
             used = True
             if not isinstance(workload, Workload):
                 raise TypeError(f"race() takes a Workload, not {type(workload).__name__}")
-            lane = self._lanes(request, workload)[case]
+            if hasattr(self.config, "workerinput") and not self.disabled:
+                pytest.fail("-n: a race measures alone on the machine; run it without pytest-xdist", pytrace=False)
+            lane = self._lanes(request, workload, benchmark)[case]
             self._replay(lane, workload, request, benchmark)
             return lane
 
         return run
 
-    def _lanes(self, request: pytest.FixtureRequest, workload: Workload) -> dict[str, Lane]:
+    def _lanes(self, request: pytest.FixtureRequest, workload: Workload, benchmark: Any) -> dict[str, Lane]:
+        __tracebackhide__ = True
         key = _race_key(request.node)
         if key not in self.races:
             contenders = [self._contender(case) for case in self.selected[key]]
+            races_left = len(self.selected) - len(self.races) - 1
             try:
+                if self.names.setdefault(workload.name, key) != key:
+                    raise InputError(
+                        f"two races of this session are called {workload.name!r}, and records tell races apart by "
+                        "name; give each workload its own, with the parameter in it say"
+                    )
                 self.races[key] = race(
                     workload,
                     contenders,
                     self.options,
-                    Hooks(on_records=self.record, on_standing=self.progress.show),
+                    Hooks(on_records=self.record, on_standing=lambda where: self.progress.show(where, races_left)),
                     suite_module=request.module.__name__,
                     prepare=self.prepare,
                 )
             except Exception as error:
                 self.races[key] = error
+            except KeyboardInterrupt:
+                self.interrupted = True
+                # Else pytest-benchmark warns, at the session's end, that its fixture was not used.
+                benchmark.skipped = True
+                raise
             finally:
                 self.progress.clear()
         lanes = self.races[key]
@@ -178,6 +196,7 @@ class RaceSession:
         )
 
     def _replay(self, lane: Lane, workload: Workload, request: pytest.FixtureRequest, benchmark: Any) -> None:
+        __tracebackhide__ = True
         if lane.contender.unavailable:
             pytest.skip(f"{lane.contender.device}: {lane.contender.unavailable}")
         for failure in lane.failures:
@@ -195,28 +214,32 @@ class RaceSession:
         """Write the last line of the run file."""
         if self.writer is None:
             return
-        status = {INTERRUPTED: "interrupted", INTERNAL_ERROR: "failed"}.get(exit_status, "finished")
+        status, reason = "finished", None
+        if exit_status == pytest.ExitCode.INTERNAL_ERROR:
+            status, reason = "failed", "an internal error of pytest"
+        elif self.interrupted or len(self.races) < len(self.selected):
+            status, reason = "interrupted", f"{len(self.races)} of {len(self.selected)} races ended"
         seconds = time.monotonic() - self.began
         ended = datetime.now(UTC).isoformat(timespec="seconds")
         with suppress(OSError):
-            self.record([EndRecord(status=status, seconds=seconds, ended_at=ended)])
+            self.record([EndRecord(status=status, reason=reason, seconds=seconds, ended_at=ended)])
             self.writer.close()
 
     def summarize(self, terminal: Any) -> None:
         """Print the speedups of this run, and write the page of all the stored runs."""
         if self.writer is None:
             return
-        from epochbench.records.store import RecordError, load
+        from epochbench.records.store import load
         from epochbench.report.html import write_page
         from epochbench.report.terminal import render
 
         results = load(self.writer.path)
         terminal.section("epochbench", sep="=")
-        terminal.write_line(render(results, width=terminal.screen_width if hasattr(terminal, "screen_width") else 80))
+        terminal.write_line(render(results, width=max(60, self.config.get_terminal_writer().fullwidth)))
         page = self.folder / "report.html"
         try:
             everything = load(self.folder / "runs")
-        except RecordError as error:
+        except InputError as error:
             terminal.write_line(f"the page shows this run alone, since another could not be read: {error}")
             everything = results
         published = self.folder / "published.csv"
@@ -225,6 +248,8 @@ class RaceSession:
             terminal.write_line(f"page  {_short(page)}")
         except OSError as error:
             terminal.write_line(f"the page {_short(page)} could not be written: {error.strerror or error}")
+        except InputError as error:
+            terminal.write_line(f"the page {_short(page)} was not written: {error}")
         terminal.write_line(f"run   {_short(self.writer.path)}")
 
 
@@ -253,10 +278,10 @@ def _race_options(config: pytest.Config, *, disabled: bool, began: float) -> Rac
     )
 
 
-def _race_key(item: Any) -> str:
-    """What the cases of one race share: the node's id without the device."""
-    others = {name: value for name, value in item.callspec.params.items() if name != "race_device"}
-    return f"{item.nodeid.split('[')[0]} {sorted((name, repr(value)) for name, value in others.items())}"
+def _race_key(item: Any) -> tuple[Any, ...]:
+    """What the cases of one race share: the test, and its other parameters by their places."""
+    others = {name: place for name, place in item.callspec.indices.items() if name != "race_device"}
+    return item.nodeid.removesuffix(f"[{item.callspec.id}]"), *sorted(others.items())
 
 
 def _extra_info(lane: Lane) -> dict[str, Any]:

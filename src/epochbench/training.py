@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,19 +11,22 @@ import torch
 from torch import nn
 
 from epochbench import devices
+from epochbench.errors import InputError
+from epochbench.loading import hash_batch, length_of
 from epochbench.recipe import Recipe
 from epochbench.workload import Workload
 
 
 @dataclass
 class Training:
-    """A model with its optimizer on a device, ready to train. Made by `start`."""
+    """A model with its optimizer and its loss on a device, ready to train. Made by `start`."""
 
     workload: Workload
     recipe: Recipe
     device: str
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    loss_function: Callable[[Any, Any], torch.Tensor] | None
     weights_hash: str
 
     def step(self, batch: Any) -> torch.Tensor:
@@ -40,22 +43,38 @@ class Training:
         if self.workload.step is not None:
             return self.workload.step(self.model, batch)
         inputs, targets = pair(batch)
-        return self.workload.loss(self.model(inputs), targets)  # type: ignore[misc]
+        return self.loss_function(self.model(inputs), targets)  # type: ignore[misc]
 
 
 def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Training:
-    """Make the model on the CPU from the seed, hash its weights, and move it to the device."""
+    """Make the model on the CPU from the seed, hash its weights, and move it to the device.
+
+    A loss that is a module, with weights of classes say, moves too. Raises InputError naming the field.
+    """
     devices.pin_precision(recipe.precision)
     devices.seed_all(seed)
     model = workload.model()
     if not isinstance(model, nn.Module):
-        raise TypeError(f"Workload.model must make a torch.nn.Module, not {type(model).__name__}")
-    weights_hash = hash_weights(model)
+        raise InputError(f"Workload.model must make a torch.nn.Module, not {type(model).__name__}")
+    if any(isinstance(one, nn.parameter.UninitializedTensorMixin) for one in model.parameters()):
+        raise InputError("Workload.model makes lazy layers without a shape; let it run one forward before it returns")
+    weights_hash = hash_batch(dict(model.state_dict()))
     model = model.to(device).train()
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
-        raise ValueError("the model has no parameter that wants a gradient: there is nothing to train")
-    return Training(workload, recipe, device, model, workload.optimizer(trainable), weights_hash)
+        raise InputError("Workload.model has no parameter that wants a gradient: there is nothing to train")
+    optimizer = workload.optimizer(trainable)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise InputError(f"Workload.optimizer must make a torch.optim.Optimizer, not {type(optimizer).__name__}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InputError(
+            "Workload.optimizer makes an LBFGS, which trains a batch several times a step: not supported"
+        )
+    devices.pin_precision(recipe.precision)  # again, since the model's making may have changed it
+    loss = workload.loss
+    if isinstance(loss, nn.Module):
+        loss = copy.deepcopy(loss).to(device)
+    return Training(workload, recipe, device, model, optimizer, loss, weights_hash)
 
 
 @dataclass
@@ -105,48 +124,54 @@ class Evaluation:
 def evaluate(training: Training, batches: Iterable[Any], on_step: Callable[[], None] = lambda: None) -> Evaluation:
     """Evaluate on batches, in `eval()` mode; inputs and labels both on the model's device.
 
-    The sums stay on the device and are read once, at the end.
+    The sums stay on the device and are read once, at the end. The loss of a workload with its own `step` is the
+    mean over the batches.
     """
     training.model.eval()
     loss_sum = torch.zeros((), device=training.device)
     right = torch.zeros((), device=training.device)
-    samples = classified = 0
+    classified = torch.zeros((), device=training.device)
+    samples = 0
     for batch in batches:
         batch = to_device(batch, training.device)
         if training.workload.step is not None:
-            loss_sum += training.workload.step(training.model, batch)
+            loss_sum += training.workload.step(training.model, batch).reshape(())
             samples += 1
         else:
             inputs, targets = pair(batch)
             outputs = training.model(inputs)
-            loss_sum += training.workload.loss(outputs, targets) * len(targets)  # type: ignore[misc]
-            samples += len(targets)
+            count = length_of(targets)
+            summed = getattr(training.loss_function, "reduction", "mean") == "sum"
+            loss_sum += training.loss_function(outputs, targets).reshape(()) * (1 if summed else count)  # type: ignore[misc]
+            samples += count
             if is_classification(outputs, targets):
-                right += (outputs.argmax(1) == targets).sum()
-                classified += len(targets)
+                judged = targets != getattr(training.loss_function, "ignore_index", -100)
+                right += ((outputs.argmax(1) == targets) & judged).sum()
+                classified += judged.sum()
         on_step()
     training.model.train()
-    accuracy = float(right) / classified if classified else None
+    accuracy = float(right) / float(classified) if classified else None
     return Evaluation(loss=float(loss_sum) / max(samples, 1), accuracy=accuracy)
 
 
 def is_classification(outputs: Any, targets: Any) -> bool:
-    """Whether outputs are (batch, classes) scores and targets (batch,) whole numbers."""
+    """Whether outputs are (batch, classes) scores of two classes or more and targets (batch,) whole numbers."""
     return (
         isinstance(outputs, torch.Tensor)
         and isinstance(targets, torch.Tensor)
         and outputs.ndim == 2
+        and outputs.shape[1] > 1
         and targets.ndim == 1
         and not targets.is_floating_point()
     )
 
 
 def pair(batch: Any) -> tuple[Any, Any]:
-    """(inputs, targets) of a batch. Raises TypeError that says what to give where it is none."""
+    """(inputs, targets) of a batch. Raises InputError that says what to give where it is none."""
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return batch[0], batch[1]
     what = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
-    raise TypeError(f"a batch is a {what}, not (inputs, targets); give Workload.step: (model, batch) → loss")
+    raise InputError(f"a batch is a {what}, not (inputs, targets); give Workload.step: (model, batch) → loss")
 
 
 def to_device(batch: Any, device: str) -> Any:
@@ -158,13 +183,3 @@ def to_device(batch: Any, device: str) -> Any:
     if isinstance(batch, (tuple, list)):
         return type(batch)(to_device(part, device) for part in batch)
     return batch.to(device) if hasattr(batch, "to") else batch
-
-
-def hash_weights(model: nn.Module) -> str:
-    """A digest of every parameter and buffer, names, types and shapes included."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in model.state_dict().items():
-        if isinstance(tensor, torch.Tensor):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

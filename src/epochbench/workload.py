@@ -11,6 +11,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 Tensors = tuple[torch.Tensor, ...]
+LONGEST_NAME = 100
+LARGEST_COUNT = 1_000_000_000
+
 Data = Dataset | Tensors | Callable[[], Dataset | Tensors | DataLoader]
 
 
@@ -48,8 +51,10 @@ class Workload:
     flops_per_step: float | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise ValueError(f"Workload.name must be a text that is not empty, not {self.name!r}")
+        if not isinstance(self.name, str) or not self.name.strip() or len(self.name) > LONGEST_NAME:
+            raise ValueError(f"Workload.name must be a text of 1 to {LONGEST_NAME} characters, not {self.name!r:.80}")
+        if not self.name.isprintable():
+            raise ValueError(f"Workload.name must be printable, not {self.name!r}")
         if isinstance(self.model, nn.Module):
             raise TypeError(
                 "Workload.model must be a callable that makes the model, not a model: each measurement "
@@ -64,8 +69,10 @@ class Workload:
                 self._check_callable(field)
         for field in ("batch_size", "epochs", "quick_steps"):
             value = getattr(self, field)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"Workload.{field} must be a whole number of 1 or more, not {value!r}")
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= LARGEST_COUNT:
+                raise ValueError(
+                    f"Workload.{field} must be a whole number from 1 to {LARGEST_COUNT:,}, not {value!r}"
+                )
         if self.flops_per_step is not None and not self.flops_per_step > 0:
             raise ValueError(f"Workload.flops_per_step must be above 0, not {self.flops_per_step!r}")
         _check_data("train_data", self.train_data)

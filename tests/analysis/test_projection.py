@@ -9,7 +9,7 @@ from scipy import stats
 
 from epochbench.analysis.projection import projections
 from epochbench.records.store import load
-from tests.runfiles import NO_DRIVER, START_UP, make_run
+from tests.runfiles import NO_DRIVER, START_UP, make_run, run_lines, write_lines
 
 
 def jobs(tmp_path, **what):
@@ -26,13 +26,14 @@ def test_a_cut_epoch_is_scaled_to_a_whole_one_and_the_job_is_start_up_and_epochs
     # 100 of 938 steps and 17 of 157 evaluation steps were done; the job has 10 epochs.
     epochs = [seconds / 100 * 938 for seconds in (8.0, 8.4, 8.2)]
     evaluations = [seconds * 0.1 / 17 * 157 for seconds in (8.0, 8.4, 8.2)]
-    whole = [1.0 + 10 * (epoch + evaluation) for epoch, evaluation in zip(epochs, evaluations, strict=True)]
+    # The first step, 0.2 s of the start-up of 1 s, is one of the first epoch's steps too.
+    once = [0.8 + max(0, 0.2 - epoch / 938) for epoch in epochs]
+    whole = [a + 10 * (b + c) for a, b, c in zip(once, epochs, evaluations, strict=True)]
     assert sum(START_UP["cpu"].values()) == pytest.approx(1.0)
     assert cpu["start_up_seconds"] == pytest.approx(1.0)
     assert cpu["epoch_seconds"] == pytest.approx(np.mean(epochs))
     assert cpu["evaluation_seconds"] == pytest.approx(np.mean(evaluations))
     assert cpu["job_seconds"] == pytest.approx(np.mean(whole))
-    assert cpu["job_seconds"] == pytest.approx(1 + 10 * (cpu["epoch_seconds"] + cpu["evaluation_seconds"]))
     expected = stats.ttest_1samp(np.log(whole), 0).confidence_interval(0.95)
     assert (cpu["low"], cpu["high"]) == pytest.approx((math.exp(expected.low), math.exp(expected.high)))
     assert (cpu["projected"], cpu["epoch_projected"], cpu["replicates"]) == (True, True, 3)
@@ -44,7 +45,8 @@ def test_a_job_whose_epochs_were_all_run_whole_is_the_measured_sum(tmp_path):
     row = jobs(tmp_path, workloads={"cnn": {"cpu": times}}, changes={("cnn",): whole}).iloc[0]
     assert not row["projected"]
     assert not row["epoch_projected"]
-    assert row["job_seconds"] == pytest.approx(np.mean([1 + 1.2 * 6.0, 1 + 1.2 * 7.5]))
+    first_steps = [2.0 / 938, 2.5 / 938]  # counted once: they are in the start-up and in the first epoch
+    assert row["job_seconds"] == pytest.approx(np.mean([1 + 1.2 * 6.0, 1 + 1.2 * 7.5]) - np.mean(first_steps))
     assert math.isnan(row["low"])
 
 
@@ -53,14 +55,14 @@ def test_a_job_is_projected_where_an_epoch_is_missing_or_was_cut(tmp_path, chang
     whole = {"whole_epochs": True, "job_epochs": 3, "epoch_steps": 938, "evaluation_steps": 157} | changes
     row = jobs(tmp_path, workloads={"cnn": {"cpu": [[2.0, 2.0, 2.0]]}}, changes={("cnn",): whole}).iloc[0]
     assert row["projected"]
-    assert row["job_seconds"] == pytest.approx(1 + whole["job_epochs"] * 2.4)
+    assert row["job_seconds"] == pytest.approx(1 - 2 / 938 + whole["job_epochs"] * 2.4)
 
 
 def test_a_job_without_an_evaluation_has_none_in_it(tmp_path):
     none = {"evaluation_steps_per_epoch": 0, "evaluation_steps": 0}
     row = jobs(tmp_path, workloads={"cnn": {"cpu": [10.0]}}, changes={("cnn",): none}).iloc[0]
     assert row["evaluation_seconds"] == 0
-    assert row["job_seconds"] == pytest.approx(1 + 10 * 93.8)
+    assert row["job_seconds"] == pytest.approx(1 - 0.1 + 10 * 93.8)
 
 
 @pytest.mark.parametrize("unknown", ["steps_per_epoch", "job_epochs"])
@@ -91,3 +93,12 @@ def test_the_newest_run_that_has_a_device_counts(tmp_path):
         make_run(tmp_path / f"{name}.jsonl", label="pc", workloads={"cnn": {"cpu": [cpu]}},
                  started_at=f"2026-03-0{day}T10:00:00Z")  # fmt: skip
     assert list(projections(load(tmp_path))["run"]) == ["a"]
+
+
+def test_the_start_of_the_loaders_processes_is_not_scaled_with_the_steps(tmp_path):
+    lines = run_lines(workloads={"cnn": {"cpu": [8.0]}})
+    for line in lines:
+        if line["kind"] == "epoch" and not line["warmup"]:
+            line["first_batch_seconds"] = 3.0
+    row = projections(load(write_lines(tmp_path / "a.jsonl", lines))).iloc[0]
+    assert row["epoch_seconds"] == pytest.approx(3.0 + 5.0 / 100 * 938)

@@ -56,9 +56,24 @@ def test_the_facts_name_nobody():
     assert str(Path.home()) not in text or str(Path.home()) == "/"
 
 
-def test_names_are_taken_out_of_a_reason(monkeypatch):
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/ada"))
+def test_names_and_folders_are_taken_out_of_a_reason(monkeypatch):
     monkeypatch.setattr(platform, "node", lambda: "engine")
     monkeypatch.setattr(getpass, "getuser", lambda: "ada")
-    text = machine.without_names("no file /home/ada/x.png of ada on engine; adage and engineer stay")
-    assert text == "no file ~/x.png of <user> on <host>; adage and engineer stay"
+    text = machine.without_names("no file /home/ada/my/x.png of ada on engine; adage and engineer stay")
+    assert text == "no file x.png of <user> on <host>; adage and engineer stay"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("at '/a/b.py', line 3", "at 'b.py', line 3"),
+        (r"open C:\Users\ada\x.csv", "open x.csv"),
+        ("~/data/x", "x"),
+        ("3/4 of https://example.org/a/b", "3/4 of https://example.org/a/b"),
+        ("and/or a / b", "and/or a / b"),
+    ],
+)
+def test_of_a_path_its_last_part_is_left(monkeypatch, text, left):
+    monkeypatch.setattr(platform, "node", lambda: "")
+    monkeypatch.setattr(getpass, "getuser", lambda: "nobody-here")
+    assert machine.without_names(text) == left

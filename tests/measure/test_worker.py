@@ -83,7 +83,7 @@ def test_a_hang_is_ended_with_its_children_and_its_place_is_named(tmp_path):
     file = tmp_path / "pids"
     outcome = worker.run(jobs.hang_with_a_child, pack(file=str(file)), timeout_seconds=6)
     assert outcome.status == "timeout"
-    assert outcome.reason == "ended after 6 s (epoch 2/3, step 7/9)"
+    assert outcome.reason == "no end after 6 s, in epoch 2/3, step 7/9 (--race-timeout)"
     assert all(wait_until(lambda pid=pid: is_gone(int(pid))) for pid in file.read_text().split())
 
 

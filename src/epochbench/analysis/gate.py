@@ -12,8 +12,8 @@ from epochbench.analysis.sides import Row, Side
 STEPS_TO_JUDGE_LEARNING = 20
 
 EQUAL_FIELDS = (
-    "batch_size", "precision", "data", "data_fingerprint", "weights", "weights_hash", "order_hash", "seed",
-    "epoch_steps",
+    "batch_size", "precision", "data", "data_fingerprint", "weights", "weights_hash", "order_hash",
+    "batches_hash", "seed", "epoch_steps",
 )  # fmt: skip
 EQUAL_EPOCH_FIELDS = ("steps", "evaluation_steps")
 

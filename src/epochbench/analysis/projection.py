@@ -112,11 +112,13 @@ def _of_replicate(row: Row, timed: Sequence[Row]) -> _Replicate:
     complete = bool(row["whole_epochs"]) and bool(epochs) and len(timed) >= epochs
     total = None
     if None not in (epochs, epoch, evaluation):
-        total = (start_up or 0.0) + epochs * (epoch + evaluation)
+        # The first step is a step of the first epoch too: only what it took longer counts apart.
+        twice = min(row["first_step_seconds"] or 0.0, epoch / row["steps_per_epoch"])
         if complete:
-            epoch_times = [one["seconds"] + (one["evaluation_seconds"] or 0.0) for one in timed[:epochs]]
-            total = (start_up or 0.0) + sum(epoch_times)
-        total = finite(total)
+            trained = sum(one["seconds"] + (one["evaluation_seconds"] or 0.0) for one in timed[:epochs])
+        else:
+            trained = epochs * (epoch + evaluation)
+        total = finite((start_up or 0.0) - twice + trained)
     return _Replicate(
         start_up_seconds=start_up,
         epoch_seconds=epoch,
@@ -127,11 +129,16 @@ def _of_replicate(row: Row, timed: Sequence[Row]) -> _Replicate:
 
 
 def _whole(epochs: Sequence[Row], seconds: str, steps: str, steps_per_epoch: int | None) -> float | None:
-    """Seconds of a whole epoch: measured seconds ÷ measured steps × the steps that an epoch has."""
+    """Seconds of a whole epoch: measured seconds ÷ measured steps × the steps that an epoch has.
+
+    What an epoch takes once, the start of the loader's processes, is taken out first and added again.
+    """
     done = sum(one[steps] for one in epochs)
     if not done or not steps_per_epoch or any(one[seconds] is None for one in epochs):
         return None
-    return finite(sum(one[seconds] for one in epochs) / done * steps_per_epoch)
+    once = [one["first_batch_seconds"] or 0.0 for one in epochs] if seconds == "seconds" else [0.0]
+    growing = sum(one[seconds] for one in epochs) - sum(once)
+    return finite(sum(once) / len(once) + growing / done * steps_per_epoch)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

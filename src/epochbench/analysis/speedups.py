@@ -139,12 +139,13 @@ def _typical(side: Side | None, pairs: Sequence[int]) -> float | None:
 
 def _judge(base: Side | None, side: Side, baseline: str, pairs: Sequence[int], confidence: float) -> Speedup:
     """The speedup of one side over the baseline's, after all that could forbid to form one."""
+    for one, other in ((side, base), (base, side)):
+        if one is not None and not one.tried and one.measurements:
+            why = one.measurements[-1]["reason"] or f"{one.device} was skipped"
+            also = unusable(other) if other is not None and other.tried else None
+            return without(0, "not measured", "; ".join(filter(None, [why, also])))
     if base is None:
         return without(0, "not measured", f"{baseline} was not measured in this run")
-    for one, other in ((side, base), (base, side)):
-        if not one.tried and one.measurements:
-            why = one.measurements[-1]["reason"] or f"{one.device} was skipped"
-            return without(0, "not measured", "; ".join(filter(None, [why, other.tried and unusable(other)])))
     for one, other in ((side, base), (base, side)):
         if problem := unusable(one) or untrained(one, other):
             return without(0, "invalid", problem)

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,7 +77,7 @@ def find_pets(folder: Path) -> PetFiles | None:
     Raises DataError if one class is missing or empty.
     """
     below = [entry for entry in _entries(folder) if entry.name.lower() in {"petimages", "train"}]
-    for root in (folder, *(Path(entry) for entry in below if entry.is_dir())):
+    for root in (folder, *(Path(entry) for entry in below if _holds(entry.is_dir))):
         files = _class_folders(root) or _kaggle(root)
         if files:
             files.sort()
@@ -98,9 +99,9 @@ def _refuse_one_class(folder: Path) -> None:
 def _class_folders(root: Path) -> list[tuple[str, int]]:
     files = []
     classes = [(entry, _pet_of(entry.name)) for entry in _entries(root) if _pet_of(entry.name) is not None]
-    folders = [(entry, label) for entry, label in classes if entry.is_dir()]
+    folders = [(entry, label) for entry, label in classes if _holds(entry.is_dir)]
     for entry, label in folders:
-        inside = [f"{entry.name}/{file.name}" for file in _entries(Path(entry)) if file.is_file()]
+        inside = [f"{entry.name}/{file.name}" for file in _entries(Path(entry)) if _holds(file.is_file)]
         files += [(name, label) for name in inside if not name.split("/")[1].startswith(".")]
     if folders and not files:
         raise DataError(f"{root}: its folders {', '.join(e.name for e, _ in folders)} are empty")
@@ -109,13 +110,21 @@ def _class_folders(root: Path) -> list[tuple[str, int]]:
 
 def _kaggle(root: Path) -> list[tuple[str, int]]:
     matches = [(entry, _KAGGLE_NAME.fullmatch(entry.name)) for entry in _entries(root)]
-    return [(e.name, PETS.index(m[1].lower())) for e, m in matches if m is not None and e.is_file()]
+    return [(e.name, PETS.index(m[1].lower())) for e, m in matches if m is not None and _holds(e.is_file)]
 
 
 def _pet_of(name: str) -> int | None:
     """The label that "Cat" or "dogs" names, None for any other name."""
     singular = name.lower().removesuffix("s")
     return PETS.index(singular) if singular in PETS else None
+
+
+def _holds(question: Callable[[], bool]) -> bool:
+    """The answer of `entry.is_file` and the like; no for what cannot be looked at, as a link to itself."""
+    try:
+        return question()
+    except OSError:
+        return False
 
 
 def _entries(folder: Path) -> list[os.DirEntry]:

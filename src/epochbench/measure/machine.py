@@ -111,9 +111,13 @@ def peak_process_bytes() -> int | None:
 
 
 def without_names(text: str) -> str:
-    """The text with this user's home folder, host name and user name taken out, for files that travel."""
-    text = text.replace(str(Path.home()), "~") if str(Path.home()) != "/" else text
+    """The text without what names a person or a machine, for files that travel: of a path its last part is left."""
+    text = _FOLDERS.sub("", text)
     for name, stand_in in ((platform.node(), "<host>"), (getpass.getuser(), "<user>")):
         if name:
             text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text)
     return text
+
+
+_FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|~?/)(?:[^\s\\/:'\"<>|]+[\\/])*(?=[^\s\\/])")
+"""The folders of an absolute path, up to its last part."""

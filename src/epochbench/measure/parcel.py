@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -67,20 +68,25 @@ def _largest(parts: dict[str, Any]) -> str:
 
 
 @contextmanager
-def by_value(module_name: str | None) -> Iterator[None]:
-    """While this lasts, what the module defines is pickled whole, not by a name that a worker cannot import."""
-    module = sys.modules.get(module_name or "")
-    if module is None or module_name in cloudpickle.list_registry_pickle_by_value():
-        yield
-        return
-    cloudpickle.register_pickle_by_value(module)
+def by_value(module_name: str | None = None) -> Iterator[None]:
+    """While this lasts, what the module and every conftest.py define is pickled whole.
+
+    By name a worker could not import them.
+    """
+    known = cloudpickle.list_registry_pickle_by_value()
+    modules = [
+        module
+        for name, module in list(sys.modules.items())
+        if (name == module_name or _is_conftest(module)) and module.__name__ not in known
+    ]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(module)
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
 
 
-def conftest_of(function: Callable[..., Any] | None) -> str | None:
-    """The conftest module that defines the function, which a worker cannot import by name; None for other modules."""
-    name = getattr(function, "__module__", None)
-    return name if name is not None and "conftest" in name else None
+def _is_conftest(module: Any) -> bool:
+    return Path(getattr(module, "__file__", None) or "").name == "conftest.py"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.utils.data import TensorDataset
 
 from epochbench import training
+from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
-from epochbench.loading import Feed
-from epochbench.measure.protocol import Effort, describe_data, open_feeds, plan
+from epochbench.loading import Feed, LoaderFeed
+from epochbench.measure.protocol import EVALUATION_ORDER, Effort, describe_data, open_feeds, plan
 from epochbench.recipe import Recipe
 from epochbench.workload import Workload
 
@@ -27,67 +29,108 @@ class BadInput(InputError):
 
 
 def prepare(
-    emit: Any, counters: Any, clock: Any, *, workload: Workload, recipe: Recipe, seed: int, effort: Effort
+    emit: Any,
+    counters: Any,
+    clock: Any,
+    *,
+    workload: Workload,
+    recipe: Recipe,
+    seed: int,
+    effort: Effort,
+    batch_size_was_set: bool,
 ) -> dict[str, Any]:
-    """Open the data on the CPU (which makes what is cached), read the first batches, and check the labels.
+    """Open the data on the CPU (which makes what is cached), read the first batches, and try the workload out.
 
-    Returns the name of the data and the steps of a whole epoch. Raises BadInput.
+    Returns the name of the data and the steps of a whole epoch. Raises InputError.
     """
     feed, evaluation_feed = open_feeds(workload, "cpu", seed)
+    if batch_size_was_set and isinstance(feed, LoaderFeed):
+        raise BadInput(f"{workload.name}: --race-batch-size cannot change a DataLoader of your own; leave it out")
     todo = plan(
         workload,
         effort,
         steps_per_epoch=feed.steps,
         evaluation_steps_per_epoch=evaluation_feed.steps if evaluation_feed else 0,
     )
-    first = _warm(chain(feed.epoch(0, todo.warmup_steps), feed.epoch(1, todo.steps)))
-    if _loss_indexes_classes(workload):
-        _check_labels(workload, recipe, seed, feed, first, "train_data")
-        if evaluation_feed is not None:
-            first = next(iter(evaluation_feed.epoch(0, 1)))
-            _check_labels(workload, recipe, seed, evaluation_feed, first, "test_data")
+    batches = chain(feed.epoch(0, todo.warmup_steps), feed.epoch(1, todo.steps))
+    _try_out(workload, recipe, seed, feed, batches, "train_data")
+    if evaluation_feed is not None:
+        batches = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
+        _try_out(workload, recipe, seed, evaluation_feed, batches, "test_data")
     return describe_data(feed) | {"steps_per_epoch": feed.steps}
 
 
-def _warm(batches: Iterable[Any]) -> Any:
-    """Read the batches that will be measured, for a bounded time → the first of them."""
-    began = time.monotonic()
-    first = None
-    for batch in batches:
-        first = batch if first is None else first
-        if time.monotonic() - began > WARMING_SECONDS:
-            break
-    return first
-
-
-def _loss_indexes_classes(workload: Workload) -> bool:
-    """Whether the loss takes class numbers, which it would index with."""
-    return workload.step is None and (
-        workload.loss in _INDEXING_LOSSES or isinstance(workload.loss, _INDEXING_MODULES)
-    )
-
-
-def _check_labels(workload: Workload, recipe: Recipe, seed: int, feed: Feed, batch: Any, field: str) -> None:
-    inputs, targets = training.pair(batch)
+def _try_out(workload: Workload, recipe: Recipe, seed: int, feed: Feed, batches: Iterator[Any], field: str) -> None:
+    """Compute one loss, and read batches for a bounded time, which warms what they are read from."""
+    first = next(batches, None)
+    if first is None:
+        raise BadInput(f"{workload.name}: {field} makes no batch, though its length is {feed.steps}")
     ready = training.start(workload, recipe, "cpu", seed=seed)
-    with torch.no_grad():
-        outputs = ready.model.eval()(inputs[:2])
-    if not training.is_classification(outputs, targets):
+    ready.model.eval()
+    if workload.step is not None:
+        _check_loss(workload, "step", workload.step(ready.model, first))
+        _warm(batches)
         return
-    classes = outputs.shape[1]
-    labels = _all_labels(feed, targets)
+    inputs, targets = (_few(part) for part in training.pair(first))
+    with torch.no_grad():
+        outputs = ready.model(inputs)
+        classes = outputs.shape[1] if training.is_classification(outputs, targets) else None
+        if classes is not None and _indexes_classes(workload):
+            known = _all_labels(feed)
+            labels = [known] if known is not None else (training.pair(batch)[1] for batch in chain([first], batches))
+            _check_labels(workload, field, classes, _bounded(labels))
+        _check_loss(workload, "loss", workload.loss(outputs, targets))  # type: ignore[misc]
+    _warm(batches)
+
+
+def _few(part: Any) -> Any:
+    """Two samples of a batch's tensor, which are as good as all to try a model with."""
+    return part[:2] if isinstance(part, torch.Tensor) and part.ndim else part
+
+
+def _check_loss(workload: Workload, field: str, loss: Any) -> None:
+    if not isinstance(loss, torch.Tensor):
+        raise BadInput(f"{workload.name}: Workload.{field} must give a scalar tensor, not {type(loss).__name__}")
+    if loss.numel() != 1:
+        shape = tuple(loss.shape)
+        raise BadInput(f"{workload.name}: Workload.{field} must give a scalar, not a tensor of shape {shape}")
+
+
+def _warm(batches: Iterable[Any]) -> None:
+    for _ in _bounded(batches):
+        pass
+
+
+def _bounded(parts: Iterable[Any]) -> Iterator[Any]:
+    began = time.monotonic()
+    for part in parts:
+        yield part
+        if time.monotonic() - began > WARMING_SECONDS:
+            return
+
+
+def _indexes_classes(workload: Workload) -> bool:
+    """Whether the loss takes class numbers, which it would index with."""
+    return workload.loss in _INDEXING_LOSSES or isinstance(workload.loss, _INDEXING_MODULES)
+
+
+def _check_labels(workload: Workload, field: str, classes: int, labels: Iterable[torch.Tensor]) -> None:
     ignored = getattr(workload.loss, "ignore_index", -100)
-    wrong = labels[((labels < 0) | (labels >= classes)) & (labels != ignored)]
-    if len(wrong):
-        raise BadInput(
-            f"{workload.name}: {field} has the label {int(wrong[0])}, outside the model's {classes} classes "
-            f"(0 to {classes - 1}); {len(wrong)} of {len(labels)} labels are"
-        )
+    seen = 0
+    for some in labels:
+        wrong = some[((some < 0) | (some >= classes)) & (some != ignored)]
+        if len(wrong):
+            raise BadInput(
+                f"{workload.name}: {field} has the label {int(wrong[0])}, outside the model's {classes} classes "
+                f"(0 to {classes - 1}); {len(wrong)} of the {len(some)} labels from {seen} on are"
+            )
+        seen += len(some)
 
 
-def _all_labels(feed: Feed, targets: torch.Tensor) -> torch.Tensor:
-    """Every label where the data tell them without decoding (tensors, `.targets`), else the first batch's."""
+def _all_labels(feed: Feed) -> torch.Tensor | None:
+    """Every label where the data tell them without decoding; None elsewhere. A `.targets` of others may be raw."""
     if isinstance(feed.data, tuple):
         return feed.data[1]
-    known = getattr(feed.data, "targets", None)
-    return targets if known is None else torch.as_tensor(known)
+    if isinstance(feed.data, TensorDataset):
+        return feed.data.tensors[1]
+    return feed.data.targets if isinstance(getattr(feed.data, "facts", None), DataFacts) else None

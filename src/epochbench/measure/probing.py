@@ -8,12 +8,13 @@ from typing import Any
 import torch
 
 from epochbench import devices
+from epochbench.measure.machine import without_names
 
 
 def probe(emit: Any, counters: Any, clock: Any, *, names: list[str]) -> dict[str, Any]:
     """The devices' facts, found by using them, with torch's own. Raises ValueError for a device unknown to torch."""
     return {
-        "devices": [devices.probe(name) for name in names],
+        "devices": [_nameless(devices.probe(name)) for name in names],
         "machine": {"cpu_capability": torch.backends.cpu.get_cpu_capability()},
         "software": {
             "python": platform.python_version(),
@@ -23,6 +24,10 @@ def probe(emit: Any, counters: Any, clock: Any, *, names: list[str]) -> dict[str
             "cudnn": _cudnn_version(),
         },
     }
+
+
+def _nameless(facts: dict[str, Any]) -> dict[str, Any]:
+    return facts | {"reason": without_names(facts["reason"])} if facts.get("reason") else facts
 
 
 def _torchvision_version() -> str | None:

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 from epochbench import devices
-from epochbench.loading import Feed, epoch_seed, open_feed
+from epochbench.datasets import DataFacts
+from epochbench.loading import Feed, epoch_seed, hash_batch, open_feed
 from epochbench.measure import machine
 from epochbench.recipe import Recipe
 from epochbench.training import LossTrail, Training, evaluate, start, train
@@ -132,6 +133,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     record["context_seconds"] = clock() - began
     with _timed(record, "data_seconds", task.device, clock):
         feed, evaluation_feed = open_feeds(task.workload, task.device, task.seed)
+    batches_hash = hash_first_batches(feed, task.seed)
     with _timed(record, "model_seconds", task.device, clock):
         training = start(task.workload, task.recipe, task.device, seed=task.seed)
     todo = plan(
@@ -157,6 +159,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
         | evaluation
         | _work(task, training, feed, evaluation_feed, todo)
         | {
+            "batches_hash": batches_hash,
             "threads": threads,
             "peak_device_bytes": devices.peak_bytes(task.device),
             "peak_process_bytes": machine.peak_process_bytes(),
@@ -167,10 +170,26 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
 
 
 def open_feeds(workload: Workload, device: str, seed: int) -> tuple[Feed, Feed | None]:
-    """The training feed, and the evaluation's where the workload has test data."""
+    """The training feed, and the evaluation's where the workload has test data. Raises InputError."""
+    devices.seed_all(seed)
     how = {"batch_size": workload.batch_size, "device": device, "seed": seed}
-    feed = open_feed(workload.train_data, **how)
-    return feed, None if workload.test_data is None else open_feed(workload.test_data, **how)
+    feed = open_feed(workload.train_data, field=f"{workload.name}: train_data", **how)
+    if workload.test_data is None:
+        return feed, None
+    return feed, open_feed(workload.test_data, field=f"{workload.name}: test_data", **how)
+
+
+def hash_first_batches(feed: Feed, seed: int) -> str:
+    """A digest of the first batch of the warm-up and of the first timed epoch, as the measurement will read them.
+
+    It tells apart what no seed reaches: a data set that draws from a generator of its own gives every device other
+    samples in the same order.
+    """
+    found = []
+    for number in (0, 1):
+        devices.seed_all(epoch_seed(seed, number))
+        found.append(hash_batch(list(feed.epoch(number, 1))))
+    return hash_batch(found)
 
 
 def _epoch(
@@ -188,10 +207,12 @@ def _epoch(
     warmup = number == 0
     steps = todo.warmup_steps if warmup else todo.steps
     trail = LossTrail(steps, task.device, task.recipe.read_loss_each_step)
+    epoch: dict[str, Any] = {"epoch": number, "warmup": warmup}
     batches = feed.epoch(number, steps)
+    if feed.starts_workers:
+        batches = _first_timed(batches, epoch, clock)
     devices.seed_all(epoch_seed(task.seed, number))
     progress.begin(number, todo.epochs, steps)
-    epoch: dict[str, Any] = {"epoch": number, "warmup": warmup}
     with _timed(epoch, "seconds", task.device, clock):
         if warmup:
             with _timed(record, "first_step_seconds", task.device, clock):
@@ -202,7 +223,8 @@ def _epoch(
     outcome: dict[str, Any] = {"losses": losses}
     if evaluation_feed is not None and not warmup:
         progress.begin(number, todo.epochs, todo.evaluation_steps, evaluating=True)
-        # One fixed order, so that every device and epoch evaluates the same samples.
+        # One fixed order and seed, so that every device and epoch evaluates the same samples.
+        devices.seed_all(epoch_seed(task.seed, EVALUATION_ORDER))
         evaluated = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
         with _timed(epoch, "evaluation_seconds", task.device, clock):
             result = evaluate(training, evaluated, progress.step)
@@ -221,7 +243,18 @@ def _timed(record: dict[str, Any], name: str, device: str, clock: Clock) -> Iter
     record[name] = clock() - began
 
 
+def _first_timed(batches: Iterator[Any], epoch: dict[str, Any], clock: Clock) -> Iterator[Any]:
+    """The batches; how long the first one took goes into the record: worker processes start once an epoch."""
+    began = clock()
+    for place, batch in enumerate(batches):
+        if place == 0:
+            epoch["first_batch_seconds"] = clock() - began
+        yield batch
+
+
 def _verdict(losses: list[float]) -> dict[str, Any]:
+    if changed := devices.unpinned():
+        return {"status": "invalid", "reason": f"the training changed the precision: {', '.join(changed)}"}
     for step, loss in enumerate(losses):
         if not math.isfinite(loss):
             return {"status": "invalid", "reason": f"the loss is {loss} at training step {step + 1}"}
@@ -235,8 +268,8 @@ def _work(task: Task, training: Training, feed: Feed, evaluation_feed: Feed | No
     return {
         "data": facts["name"],
         "data_fingerprint": facts["fingerprint"],
-        "weights": getattr(training.model, "weights_source", "random"),
-        "batch_size": task.workload.batch_size,
+        "weights": getattr(training.model, "weights_source", None),
+        "batch_size": feed.batch_size,
         "precision": task.recipe.precision,
         "seed": task.seed,
         "job_epochs": task.workload.epochs,
@@ -254,10 +287,10 @@ def _work(task: Task, training: Training, feed: Feed, evaluation_feed: Feed | No
 
 
 def describe_data(feed: Feed) -> dict[str, Any]:
-    """Name and fingerprint of the data: what the data set says of itself, else its class and size."""
-    data = feed.data
-    facts = getattr(data, "facts", None)
-    if facts is not None:
+    """Name and fingerprint of the data: what our data sets say of themselves, else the class, size and content."""
+    facts = getattr(feed.data, "facts", None)
+    if isinstance(facts, DataFacts):
         return {"name": facts.name, "fingerprint": facts.fingerprint}
-    inner = getattr(data, "dataset", data)
-    return {"name": f"{type(inner).__name__} of {feed.samples}", "fingerprint": None}
+    inner = getattr(feed.data, "dataset", feed.data)
+    fingerprint = hash_batch(feed.data) if isinstance(feed.data, tuple) else None
+    return {"name": f"{type(inner).__name__} of {feed.samples}", "fingerprint": fingerprint}

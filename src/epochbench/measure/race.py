@@ -50,7 +50,10 @@ class RaceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Standing:
-    """Where a race is, for a progress line. `counters` are those of `protocol.Progress`."""
+    """Where a race is, for a progress line; replicate 0 is the preparation. `counters` are `protocol.Progress`'s.
+
+    `left` counts the measurements of this race that are not ended, `seconds_left` is what they will take.
+    """
 
     workload: str
     contender: str
@@ -134,14 +137,23 @@ class _Run:
     spent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def measure_all(self, able: list[Contender], blob: bytes) -> None:
-        arguments = {"recipe": able[0].recipe, "seed": self.options.seed, "effort": self.options.effort}
-        ready = self._call(preparation.prepare, blob, arguments)
+        arguments = {
+            "recipe": able[0].recipe,
+            "seed": self.options.seed,
+            "effort": self.options.effort,
+            "batch_size_was_set": self.options.batch_size is not None,
+        }
+        replicates = self.options.replicates or (4 if len(able) > 1 else 3)
+        schedule = places(able, replicates)
+        ready = self._call(
+            preparation.prepare, blob, arguments, on_tick=lambda _: self._tell("", 0, replicates, len(schedule))
+        )
+        if ready.status == "timeout":
+            ready = replace(ready, reason=f"while preparing the data: {ready.reason}")
         if ready.status != "ok":
             for contender in able:
                 self._fail(self.lanes[contender.id], ready)
             return
-        replicates = self.options.replicates or (4 if len(able) > 1 else 3)
-        schedule = places(able, replicates)
         for place, (replicate, contender) in enumerate(schedule):
             if not self.lanes[contender.id].failures:
                 ahead = [one.id for _, one in schedule[place:]]
@@ -164,28 +176,40 @@ class _Run:
 
         def on_tick(counters: list[int]) -> None:
             rest = [who for who in ahead if not self.lanes[who].failures]
-            self.hooks.on_standing(
-                Standing(
-                    workload=self.workload.name,
-                    contender=contender.id,
-                    replicate=where["replicate"],
-                    replicates=replicates,
-                    left=len(rest),
-                    seconds_left=_seconds_left(self.spent, rest, time.monotonic() - began),
-                    counters=counters,
-                )
-            )
+            left = _seconds_left(self.spent, rest, time.monotonic() - began)
+            self._tell(contender.id, where["replicate"], replicates, len(rest), left, counters)
 
         try:
             outcome = self._call(
                 measure_job, blob, arguments, lambda messages: self._keep(lane, messages, where["place"]), on_tick
             )
         except KeyboardInterrupt:
-            self.keep_end(lane, status="interrupted", reason="interrupted by the keyboard", **where)
+            self.keep_end(lane, status="interrupted", reason="Ctrl-C", **where)
             raise
         self.spent[contender.id].append(time.monotonic() - began)
         if outcome.status != "ok":
             self._fail(lane, outcome, **where)
+
+    def _tell(
+        self,
+        contender: str,
+        replicate: int,
+        replicates: int,
+        left: int,
+        seconds_left: float | None = None,
+        counters: list[int] | None = None,
+    ) -> None:
+        self.hooks.on_standing(
+            Standing(
+                workload=self.workload.name,
+                contender=contender,
+                replicate=replicate,
+                replicates=replicates,
+                left=left,
+                seconds_left=seconds_left,
+                counters=counters or [0] * worker.COUNTERS,
+            )
+        )
 
     def _call(
         self,
@@ -214,8 +238,11 @@ class _Run:
                 lane.epochs.append(EpochRecord(**message))
                 records.append(lane.epochs[-1])
             else:
-                isolation = "process" if self.options.isolated else "none"
-                lane.measurements.append(MeasurementRecord(**message, place=place, isolation=isolation))
+                message = message | {"place": place, "isolation": "process"}
+                if not self.options.isolated:
+                    # The peak is that of all that pytest's own process did.
+                    message |= {"isolation": "none", "peak_process_bytes": None}
+                lane.measurements.append(MeasurementRecord(**message))
                 records.append(lane.measurements[-1])
         self.hooks.on_records(records)
 

@@ -20,14 +20,14 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import cloudpickle
+import torch
 
 from epochbench.errors import InputError
-from epochbench.measure.parcel import by_value, conftest_of
+from epochbench.measure.parcel import by_value
 
 Message = dict[str, Any]
 Job = Callable[..., Any]
@@ -64,22 +64,28 @@ def run(
     """
     context = _context()
     receiver, sender = context.Pipe(duplex=False)
+    _widen(sender)
     counters = context.RawArray("q", COUNTERS)
+    with by_value():
+        first = cloudpickle.dumps((job, dict(arguments), prepare, dict(os.environ), torch.get_default_dtype()))
+    # The worker unlinks it once it has it open, so that no way of dying leaves it behind.
     output = tempfile.NamedTemporaryFile(prefix="epochbench-", suffix=".log", delete=False)  # noqa: SIM115
-    output.close()
-    with by_value(conftest_of(prepare)):
-        first = cloudpickle.dumps((job, dict(arguments), prepare))
     process = context.Process(
         target=_main, args=(first, blob, sender, counters, output.name), name="epochbench-worker"
     )
+    inbox: list[Message] = []
     try:
         process.start()
         sender.close()
-        ending = _attend(process, receiver, counters, timeout_seconds, on_messages, on_tick)
-        return _outcome(process, ending, timeout_seconds, Path(output.name), list(counters))
+        ending = _attend(process, receiver, counters, timeout_seconds, inbox, on_messages, on_tick)
+        return _outcome(process, ending, timeout_seconds, output, list(counters))
+    except KeyboardInterrupt:
+        on_messages([message for message in inbox + _read(receiver) if message["kind"] != "_ending"])
+        raise
     finally:
         end(process)
         receiver.close()
+        output.close()
         with suppress(OSError):
             os.unlink(output.name)
 
@@ -92,8 +98,10 @@ def run_here(
     prepare: Callable[[], Any] | None = None,
     on_messages: Callable[[list[Message]], None] = lambda messages: None,
 ) -> Outcome:
-    """Run the job in this process, for debugging: messages come as they are sent."""
-    clock = (prepare() if prepare is not None else None) or time.perf_counter
+    """Run the job in this process, for debugging: messages come as they are sent, `prepare` is called once."""
+    if prepare is not None and prepare not in _prepared_here:
+        _prepared_here[prepare] = prepare()
+    clock = _prepared_here.get(prepare) or time.perf_counter
     try:
         value = job(
             lambda message: on_messages([message]),
@@ -102,9 +110,12 @@ def run_here(
             **cloudpickle.loads(blob),
             **arguments,
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Outcome(**describe(error))
     return Outcome(status="ok", value=value)
+
+
+_prepared_here: dict[Callable[[], Any] | None, Any] = {}
 
 
 def _attend(
@@ -112,23 +123,37 @@ def _attend(
     receiver: Connection,
     counters: Any,
     timeout_seconds: float | None,
+    inbox: list[Message],
     on_messages: Callable[[list[Message]], None],
     on_tick: Callable[[list[int]], None],
 ) -> Message | None:
-    """Read messages once a second until the worker ends → its last message, None where it sent none."""
+    """Read messages once a second until the worker ends → its last message, None where it sent none.
+
+    `inbox` holds what was read and not yet handed on.
+    """
     deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
     while True:
         left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - time.monotonic())
         ended = bool(wait([process.sentinel], timeout=max(0.0, left)))
-        messages = _read(receiver)
-        ending = messages.pop() if messages and messages[-1]["kind"] == "_ending" else None
-        if messages:
-            on_messages(messages)
+        inbox += _read(receiver)
+        ending = inbox.pop() if inbox and inbox[-1]["kind"] == "_ending" else None
+        if inbox:
+            on_messages(list(inbox))
+            inbox.clear()
         on_tick(list(counters))
         if ending is not None or ended:
             return ending
         if deadline is not None and time.monotonic() >= deadline:
             return {"kind": "_ending", "status": "timeout"}
+
+
+def _widen(sender: Connection) -> None:
+    """Room for a second of the shortest epochs, so that no worker waits for the parent to read."""
+    if sys.platform == "linux":
+        import fcntl
+
+        with suppress(OSError):
+            fcntl.fcntl(sender.fileno(), fcntl.F_SETPIPE_SZ, 2**20)
 
 
 def _read(receiver: Connection) -> list[Message]:
@@ -140,54 +165,73 @@ def _read(receiver: Connection) -> list[Message]:
 
 
 def _outcome(
-    process: Any, ending: Message | None, timeout_seconds: float | None, output: Path, counters: list[int]
+    process: Any, ending: Message | None, timeout_seconds: float | None, output: Any, counters: list[int]
 ) -> Outcome:
     if ending is None:
         process.join(timeout=5)
         return Outcome(status="failed", reason=_death(process.exitcode), trace=_tail(output))
     if ending["status"] == "timeout":
-        epoch, epochs, step, steps, _ = counters
-        where = f"epoch {epoch}/{epochs}, step {step}/{steps}" if steps else "before the first step"
-        return Outcome(status="timeout", reason=f"ended after {timeout_seconds:g} s ({where})", trace=_tail(output))
+        return Outcome(
+            status="timeout",
+            reason=f"no end after {timeout_seconds:g} s, {_place(counters)} (--race-timeout)",
+            trace=_tail(output),
+        )
     return Outcome(**{key: value for key, value in ending.items() if key != "kind"})
+
+
+def _place(counters: list[int]) -> str:
+    epoch, epochs, step, steps, evaluating = counters
+    if not steps:
+        return "before the first step"
+    if epoch == 0:
+        return f"in the warm-up, step {step}/{steps}"
+    return f"in epoch {epoch}/{epochs}, {'evaluation ' if evaluating else ''}step {step}/{steps}"
 
 
 def _death(code: int | None) -> str:
     if code is not None and code < 0:
-        name = signal.Signals(-code).name
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
         hint = ", as the system does when memory runs out" if name == "SIGKILL" else ""
         return f"the measuring process was ended by {name}{hint}"
-    return f"the measuring process ended with exit code {code} and said nothing"
+    return (
+        f"the measuring process ended with exit code {code} and said nothing (a script that starts a race needs "
+        "`if __name__ == '__main__':`)"
+    )
 
 
-def _tail(output: Path, size: int = 8000) -> str | None:
-    try:
-        return output.read_text(errors="replace")[-size:].strip() or None
-    except OSError:
-        return None
+def _tail(output: Any, size: int = 8000) -> str | None:
+    """The end of what the worker printed."""
+    output.seek(max(0, output.seek(0, os.SEEK_END) - size))
+    return output.read().decode(errors="replace").strip() or None
 
 
 def end(process: Any) -> None:
-    """End a worker with all its children, at once where it does not end by itself."""
-    if process.pid is None:
-        return
-    process.join(timeout=0.2)
-    for signal_number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            if hasattr(os, "killpg"):
-                os.killpg(process.pid, signal_number)
-            else:
-                process.kill()
-        process.join(timeout=2)
-        if not process.is_alive():
-            break
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):
+    """End a worker with all its children. Ctrl-C pressed again waits until they are gone, which is at once."""
+    while process.pid is not None:
+        try:
+            if sys.exc_info()[0] is None:
+                process.join(timeout=0.2)
+            _kill_group(process)
+            process.join(timeout=10)
+            return
+        except KeyboardInterrupt:
+            continue
+
+
+def _kill_group(process: Any) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        if process.is_alive() and not hasattr(os, "killpg"):
+            process.kill()
+        elif hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)
+    if process.is_alive():
+        # It had no time yet to make a group of its own.
+        process.kill()
 
 
 def _context() -> Any:
-    if "forkserver" in multiprocessing.get_all_start_methods():
+    # Apple's frameworks do not bear a fork.
+    if sys.platform == "linux":
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["epochbench.measure.preload"])
         return context
@@ -197,7 +241,7 @@ def _context() -> Any:
 def _main(first: bytes, blob: bytes, sender: Connection, counters: Any, output: str) -> None:
     """The worker's own main function."""
     _leave_with_parent()
-    if "fork" in multiprocessing.get_all_start_methods():
+    if sys.platform == "linux":
         # As in a user's own script: else the DataLoader's workers would pickle the data set.
         multiprocessing.set_start_method("fork", force=True)
     _redirect(output)
@@ -206,7 +250,10 @@ def _main(first: bytes, blob: bytes, sender: Connection, counters: Any, output: 
         sender.send_bytes(cloudpickle.dumps(message))
 
     try:
-        job, arguments, prepare = cloudpickle.loads(first)
+        job, arguments, prepare, environment, dtype = cloudpickle.loads(first)
+        # As in the suite's own process, which may have set them after the fork server started.
+        os.environ.update(environment)
+        torch.set_default_dtype(dtype)
         clock = prepare() if prepare is not None else None
         parts = cloudpickle.loads(blob)
         value = job(emit, counters, clock or time.perf_counter, **parts, **arguments)
@@ -248,6 +295,8 @@ def _leave_with_parent() -> None:
 def _redirect(output: str) -> None:
     """Send what the job prints, and a crash's traceback, to a file that the parent reads if it fails."""
     descriptor = os.open(output, os.O_WRONLY | os.O_APPEND)
+    with suppress(OSError):
+        os.unlink(output)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.close(descriptor)

@@ -92,7 +92,9 @@ class EpochRecord(Record):
     """One epoch, written as it ends. `seconds` holds training alone; the evaluation is timed apart.
 
     `epoch` counts from 1; the warm-up is epoch 0 with `warmup` true. `steps` and `samples` are those done in this
-    epoch, which a quick run cuts short. `at_seconds` is when it ended, counted from the start of the run.
+    epoch, which a quick run cuts short. `first_batch_seconds`, a part of `seconds`, is there where each epoch starts
+    processes of the loader: it does not grow with the steps. `at_seconds` is when it ended, counted from the start
+    of the run.
     """
 
     kind: Literal["epoch"] = "epoch"
@@ -105,6 +107,7 @@ class EpochRecord(Record):
     steps: Count
     samples: Count
     seconds: Finite
+    first_batch_seconds: Finite = None
     evaluation_steps: Count = 0
     evaluation_seconds: Finite = None
     mean_loss: Finite = None
@@ -148,6 +151,7 @@ class MeasurementRecord(Record):
     trainable_parameters: Count | None = None
     weights_hash: str | None = None
     order_hash: str | None = None
+    batches_hash: str | None = None
 
     # the start-up: each its own stretch of time, in this order
     process_seconds: Finite = None

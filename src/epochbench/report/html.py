@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from epochbench.analysis.projection import projections
 from epochbench.analysis.speedups import speedups
+from epochbench.errors import InputError
 from epochbench.report import tables
 from epochbench.report.answers import RUN_THIS, answers, summary
 from epochbench.report.palette import SHADES
@@ -32,9 +33,10 @@ def write_page(results: Results, path: Path, *, published: Path | None = None) -
 
     `published` names a CSV of figures that others published; they get a table of their own and, where no
     GPU was measured, are quoted as such. The same results give the same bytes. Raises RecordError for a CSV
-    that is none.
+    that is none, and InputError for a file at `path` that is no page of ours.
     """
     path = Path(path)
+    _refuse_other_page(path)
     page = render_page(results, published=published)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")
@@ -47,6 +49,20 @@ def write_page(results: Results, path: Path, *, published: Path | None = None) -
         os.unlink(name)
         raise
     return path
+
+
+def _refuse_other_page(path: Path) -> None:
+    """Write over our own page, never over what somebody else put there. The null device is nobody's."""
+    if path.is_dir():
+        raise InputError(f"{path}: is a folder; name the page, such as {path / 'report.html'}")
+    if path.is_file() and path.stat().st_size:
+        with path.open("rb") as file:
+            if MADE_BY.encode() not in file.read(4096):
+                raise InputError(f"{path}: is no page of epochbench and is left as it is; name another with -o")
+
+
+MADE_BY = '<meta name="generator" content="epochbench">'
+"""By this a page is known as ours; the template has it in its head."""
 
 
 def render_page(results: Results, *, published: Path | None = None) -> str:

@@ -1,0 +1,107 @@
+"""Where the time of a step goes: a pass of its own, with a mark between the phases, and the compute-only rate.
+
+The marks are events on the device, so that nothing is synchronized within the pass. What lies between two of them
+is time on the device's own line: its work, and its waiting for the host. A loader that works while the device is
+still busy makes the device wait for nothing, and counts as nothing. On the CPU a mark is the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from epochbench import devices
+from epochbench.training import LossTrail, Training, to_device
+
+PHASES = ("waiting", "transfer", "forward", "backward", "optimizer", "reading")
+"""Waiting for data, copying the batch to the device, forward with the loss, backward, the optimizer's step, and
+reading the loss, in the order of a step."""
+
+
+class Marks:
+    """Points on the device's own line of time. `clock` serves where a device has no events, the CPU being one."""
+
+    def __init__(self, device: str, clock: Any) -> None:
+        self.device, self.clock = device, clock
+        self.event = devices.timing_event(device)
+        self.points: list[Any] = []
+
+    def mark(self) -> None:
+        if self.event is None:
+            devices.synchronize(self.device)
+            self.points.append(self.clock())
+        else:
+            point = self.event()
+            point.record()
+            self.points.append(point)
+
+    def gaps(self) -> list[float]:
+        """Seconds between neighbouring marks; the device has to have reached the last of them."""
+        if self.event is None:
+            return [second - first for first, second in pairwise(self.points)]
+        return [first.elapsed_time(second) / 1e3 for first, second in pairwise(self.points)]
+
+
+def measure_phases(training: Training, batches: Iterable[Any], steps: int, clock: Any) -> dict[str, float | int]:
+    """Train on `steps` batches with marks → `phase_steps`, `phase_pass_seconds` by the clock, and seconds a phase.
+
+    The phases' seconds are sums over the steps; together they are the pass, but for the marks themselves.
+    """
+    trail = LossTrail(steps, training.device, training.recipe.read_loss_each_step)
+    marks = Marks(training.device, clock)
+    devices.synchronize(training.device)
+    began = clock()
+    marks.mark()
+    for batch in batches:
+        marks.mark()
+        batch = to_device(batch, training.device)
+        marks.mark()
+        training.optimizer.zero_grad()
+        loss = training.loss(batch)
+        marks.mark()
+        loss.backward()
+        marks.mark()
+        training.optimizer.step()
+        marks.mark()
+        trail.append(loss)
+        marks.mark()
+    devices.synchronize(training.device)
+    seconds = clock() - began
+    gaps = marks.gaps()
+    done = len(gaps) // len(PHASES)
+    found: dict[str, float | int] = {"phase_steps": done, "phase_pass_seconds": seconds}
+    for place, phase in enumerate(PHASES):
+        found[f"{phase}_seconds"] = sum(gaps[place : done * len(PHASES) : len(PHASES)])
+    return found
+
+
+def measure_compute(training: Training, batch: Any, steps: int, clock: Any) -> dict[str, float | int]:
+    """Train `steps` times on one batch that lies on the device → the rate without loader, copy and read."""
+    resident = to_device(batch, training.device)
+    training.step(resident)
+    devices.synchronize(training.device)
+    began = clock()
+    for _ in range(steps):
+        training.step(resident)
+    devices.synchronize(training.device)
+    return {"compute_only_steps": steps, "compute_only_seconds": clock() - began}
+
+
+def measure_matmul(device: str, clock: Any, *, size: int, times: int = 3) -> float:
+    """FLOP/s of a square fp32 matrix product, the fastest of some: what the device can do with its precision set.
+
+    A product of two (size, size) matrices takes 2 × size³ operations.
+    """
+    left, right = (torch.rand(size, size).to(device) for _ in range(2))
+    torch.mm(left, right)
+    best = float("inf")
+    for _ in range(times):
+        devices.synchronize(device)
+        began = clock()
+        torch.mm(left, right)
+        devices.synchronize(device)
+        best = min(best, clock() - began)
+    return 2 * size**3 / best

@@ -1,0 +1,106 @@
+"""What else went on while something was measured: load from other processes, and what NVML tells of the GPU."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import Any
+
+import psutil
+import torch
+
+_THROTTLES = {
+    "nvmlClocksThrottleReasonHwThermalSlowdown": "hardware thermal slowdown",
+    "nvmlClocksThrottleReasonSwThermalSlowdown": "software thermal slowdown",
+    "nvmlClocksThrottleReasonHwPowerBrakeSlowdown": "power brake",
+    "nvmlClocksThrottleReasonHwSlowdown": "hardware slowdown",
+    "nvmlClocksThrottleReasonSwPowerCap": "power cap",
+}
+"""NVML's names for what holds the clock down, and how they are called here. Idle and application clocks are none."""
+
+
+class Surroundings:
+    """Watches from its making to `facts`; `sample` is called between epochs, outside of any clock."""
+
+    def __init__(self, device: str) -> None:
+        self._nvml = Nvml.open(device)
+        self._began = time.monotonic()
+        self._busy, self._own = _busy_seconds(), _own_seconds()
+        self._throttled: set[str] = set()
+        self._strangers = 0
+
+    def sample(self) -> None:
+        if self._nvml is not None:
+            self._throttled |= self._nvml.throttles()
+            self._strangers = max(self._strangers, self._nvml.strangers())
+
+    def facts(self) -> dict[str, Any]:
+        """`other_cpu_share`: the CPU time that others took, of all that there was, 0 to 1."""
+        self.sample()
+        available = (time.monotonic() - self._began) * (psutil.cpu_count() or 1)
+        others = (_busy_seconds() - self._busy) - (_own_seconds() - self._own)
+        facts: dict[str, Any] = {"other_cpu_share": min(1.0, max(0.0, others / available)) if available else None}
+        if self._nvml is not None:
+            facts |= {"throttled": sorted(self._throttled), "foreign_gpu_processes": self._strangers}
+            self._nvml.close()
+        return facts
+
+
+class Nvml:
+    """One NVIDIA device as its driver sees it. Queries that a driver or a card does not support tell nothing."""
+
+    def __init__(self, library: Any, handle: Any) -> None:
+        self._library, self._handle = library, handle
+
+    @classmethod
+    def open(cls, device: str) -> Nvml | None:
+        """None where the device is no NVIDIA one or its driver cannot be asked."""
+        if torch.device(device).type != "cuda" or torch.version.hip is not None:
+            return None
+        import pynvml
+
+        try:
+            pynvml.nvmlInit()
+            properties = torch.cuda.get_device_properties(device)
+            # CUDA_VISIBLE_DEVICES renumbers torch's devices and not NVML's, so the number cannot be used.
+            handle = pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{properties.uuid}")
+        except (pynvml.NVMLError, AttributeError):
+            return None
+        return cls(pynvml, handle)
+
+    def throttles(self) -> set[str]:
+        with suppress(self._library.NVMLError):
+            bits = self._library.nvmlDeviceGetCurrentClocksThrottleReasons(self._handle)
+            return {word for name, word in _THROTTLES.items() if bits & getattr(self._library, name, 0)}
+        return set()
+
+    def strangers(self) -> int:
+        """How many processes other than this one compute on the device."""
+        with suppress(self._library.NVMLError):
+            running = self._library.nvmlDeviceGetComputeRunningProcesses(self._handle)
+            return sum(process.pid != os.getpid() for process in running)
+        return 0
+
+    def close(self) -> None:
+        with suppress(self._library.NVMLError):
+            self._library.nvmlShutdown()
+
+
+def _busy_seconds() -> float:
+    """CPU seconds that all processes of the system took since it started."""
+    times = psutil.cpu_times()
+    idle = times.idle + getattr(times, "iowait", 0.0)
+    # Linux counts guests in user and nice already.
+    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
+    return sum(times) - idle - guests
+
+
+def _own_seconds() -> float:
+    """CPU seconds of this process and its children, those that ended included."""
+    own = psutil.Process()
+    total = sum(own.cpu_times()[:4])
+    for child in own.children(recursive=True):
+        with suppress(psutil.Error):
+            total += sum(child.cpu_times()[:2])
+    return total
