@@ -80,3 +80,34 @@ def measure_beside_the_truth(emit, counters, clock, *, workload, recipe, device,
     )
     protocol.measure(task, emit, protocol.Progress(counters), clock)
     return truths
+
+
+def measure_with_a_slow_loader(emit, counters, clock, *, workload, recipe, loader_seconds):
+    """A measurement of 16 steps on `sim`, whose loader takes `loader_seconds` of the host for each batch."""
+    from dataclasses import replace
+
+    from torch.utils.data import DataLoader
+    from torch.utils.data.dataloader import default_collate
+
+    from epochbench.measure import protocol
+
+    def collate(items):
+        clock.advance(loader_seconds)
+        return default_collate(items)
+
+    data = workload.train_data
+    task = protocol.Task(
+        workload=replace(
+            workload,
+            train_data=lambda: DataLoader(data, batch_size=workload.batch_size, collate_fn=collate),
+            quick_steps=16,
+        ),
+        recipe=recipe,
+        device="sim",
+        replicate=1,
+        seed=0,
+        effort=protocol.Effort(),
+        run_began=0.0,
+        process_started=time.monotonic(),
+    )
+    protocol.measure(task, emit, protocol.Progress(counters), clock)

@@ -60,6 +60,16 @@ def make_context(device: str) -> None:
     synchronize(device)
 
 
+def matmul_size(device: str) -> int:
+    """Rows of a square matrix large enough to keep the device busy for some milliseconds."""
+    return 8192 if torch.device(device).type in ("cuda", "xpu", "mps") else 1024
+
+
+def flushes_denormals(device: str) -> bool:
+    """Whether the device takes numbers below the normal range for 0, which is faster and another arithmetic."""
+    return float(torch.full((1,), 1e-39, device=device).mul(0.5)) == 0.0
+
+
 def reset_peak_bytes(device: str) -> None:
     """Start the count of `peak_bytes` anew, where the device counts."""
     reset = getattr(torch.get_device_module(device), "reset_peak_memory_stats", None)

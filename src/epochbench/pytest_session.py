@@ -87,6 +87,7 @@ class RaceSession:
     def _open(self, found: dict[str, Any]) -> None:
         started = datetime.now(UTC)
         label = self.config.getoption("race_label")
+        data = self.config.getoption("race_data")
         try:
             path = new_run_path(self.folder / "runs", started, label)
             self.writer = RunWriter(path)
@@ -102,6 +103,7 @@ class RaceSession:
                     label=label,
                     machine=Machine(
                         **machine.machine_facts() | found["machine"],
+                        data_file_system=machine.network_file_system(data) if data else None,
                         devices=tuple(DeviceFacts(**facts) for facts in found["devices"]),
                     ),
                     software=Software(epochbench=epochbench.__version__, **found["software"]),

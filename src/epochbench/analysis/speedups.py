@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from epochbench.analysis.flags import flags
 from epochbench.analysis.gate import how_it_ended, unequal, untrained, unusable
 from epochbench.analysis.parity import parity
 from epochbench.analysis.projection import job
@@ -24,7 +25,7 @@ COLUMNS = {
     "device": "object", "baseline_seconds": "float64", "seconds": "float64", "speedup": "float64",
     "low": "float64", "high": "float64", "replicates": "Int64", "verdict": "object", "reason": "object",
     "parity": "object", "weights": "object", "baseline_job_seconds": "float64", "job_seconds": "float64",
-    "job_projected": "boolean", "run": "object",
+    "job_projected": "boolean", "run": "object", "flags": "object",
 }  # fmt: skip
 
 
@@ -124,6 +125,9 @@ def _row(base: Side | None, side: Side, baseline: str, confidence: float) -> dic
         "job_seconds": jobs[1] and jobs[1].job_seconds,
         "job_projected": any(projected) if projected else None,
         "run": side.run,
+        "flags": "; ".join(
+            f"{one.device}: {', '.join(found)}" for one in (base, side) if one and (found := flags(one))
+        ),
     }
 
 

@@ -25,7 +25,43 @@ def machine_facts() -> dict[str, Any]:
         "cpus_usable": usable_cpus(),
         "cpu_quota": cpu_quota(),
         "memory_bytes": psutil.virtual_memory().total,
+        "thread_environment": {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ},
+        "power": power(),
     }
+
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "KMP_AFFINITY", "OMP_PROC_BIND")
+
+
+def power(root: Path = Path("/")) -> str | None:
+    """What may hold the CPU's clock down: "on battery", the governor "powersave"; None where nothing says so."""
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    if battery is not None and battery.power_plugged is False:
+        return "on battery"
+    try:
+        governor = (root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor").read_text().strip()
+    except OSError:
+        return None
+    return f"governor {governor}" if governor == "powersave" else None
+
+
+NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "lustre", "beegfs", "fuse")
+"""`fuse` stands for all of fuse.*: Google Drive in Colab is fuse.drive, and sshfs and s3fs are others."""
+
+
+def network_file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
+    """The type of the network mount that a folder lies on, such as fuse.drive; None for a local one."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return None
+    kinds = {}
+    for line in lines:
+        _, place, kind, *_ = line.split(" ")
+        kinds[Path(place.encode().decode("unicode_escape"))] = kind
+    whole = folder.resolve()
+    kind = next((kinds[place] for place in (whole, *whole.parents) if place in kinds), "")
+    return kind if kind.split(".")[0] in NETWORK_FILE_SYSTEMS else None
 
 
 def cpu_name() -> str | None:

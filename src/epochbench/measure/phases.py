@@ -90,11 +90,12 @@ def measure_compute(training: Training, batch: Any, steps: int, clock: Any) -> d
     return {"compute_only_steps": steps, "compute_only_seconds": clock() - began}
 
 
-def measure_matmul(device: str, clock: Any, *, size: int, times: int = 3) -> float:
+def measure_matmul(device: str, clock: Any, *, times: int = 3) -> float:
     """FLOP/s of a square fp32 matrix product, the fastest of some: what the device can do with its precision set.
 
     A product of two (size, size) matrices takes 2 × size³ operations.
     """
+    size = devices.matmul_size(device)
     left, right = (torch.rand(size, size).to(device) for _ in range(2))
     torch.mm(left, right)
     best = float("inf")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 from torch.utils.data import TensorDataset
+from torch.utils.flop_counter import FlopCounterMode
 
 from epochbench import training
 from epochbench.datasets import DataFacts
@@ -41,7 +42,7 @@ def prepare(
 ) -> dict[str, Any]:
     """Open the data on the CPU (which makes what is cached), read the first batches, and try the workload out.
 
-    Returns the name of the data and the steps of a whole epoch. Raises InputError.
+    Returns the name of the data, the steps of a whole epoch and the FLOPs of a step. Raises InputError.
     """
     feed, evaluation_feed = open_feeds(workload, "cpu", seed)
     if batch_size_was_set and isinstance(feed, LoaderFeed):
@@ -53,15 +54,17 @@ def prepare(
         evaluation_steps_per_epoch=evaluation_feed.steps if evaluation_feed else 0,
     )
     batches = chain(feed.epoch(0, todo.warmup_steps), feed.epoch(1, todo.steps))
-    _try_out(workload, recipe, seed, feed, batches, "train_data")
+    flops = _try_out(workload, recipe, seed, feed, batches, "train_data")
     if evaluation_feed is not None:
         batches = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
         _try_out(workload, recipe, seed, evaluation_feed, batches, "test_data")
-    return describe_data(feed) | {"steps_per_epoch": feed.steps}
+    return describe_data(feed) | {"steps_per_epoch": feed.steps, "flops_per_step": workload.flops_per_step or flops}
 
 
-def _try_out(workload: Workload, recipe: Recipe, seed: int, feed: Feed, batches: Iterator[Any], field: str) -> None:
-    """Compute one loss, and read batches for a bounded time, which warms what they are read from."""
+def _try_out(
+    workload: Workload, recipe: Recipe, seed: int, feed: Feed, batches: Iterator[Any], field: str
+) -> int | None:
+    """Compute one loss, and read batches for a bounded time, which warms what they come from → FLOPs of a step."""
     first = next(batches, None)
     if first is None:
         raise BadInput(f"{workload.name}: {field} makes no batch, though its length is {feed.steps}")
@@ -70,7 +73,7 @@ def _try_out(workload: Workload, recipe: Recipe, seed: int, feed: Feed, batches:
     if workload.step is not None:
         _check_loss(workload, "step", workload.step(ready.model, first))
         _warm(batches)
-        return
+        return count_flops(ready, first)
     inputs, targets = (_few(part) for part in training.pair(first))
     with torch.no_grad():
         outputs = ready.model(inputs)
@@ -81,6 +84,23 @@ def _try_out(workload: Workload, recipe: Recipe, seed: int, feed: Feed, batches:
             _check_labels(workload, field, classes, _bounded(labels))
         _check_loss(workload, "loss", workload.loss(outputs, targets))  # type: ignore[misc]
     _warm(batches)
+    return count_flops(ready, first)
+
+
+def count_flops(ready: training.Training, batch: Any) -> int | None:
+    """FLOPs of one training step, forward and backward, by torch's own counter on the meta device, which computes
+    nothing; None for a model that cannot run there. The training is of no use afterwards.
+    """
+    try:
+        ready.model.to("meta").train()
+        if isinstance(ready.loss_function, torch.nn.Module):
+            ready.loss_function.to("meta")
+        with FlopCounterMode(display=False) as counter:
+            ready.loss(training.to_device(batch, "meta")).backward()
+    except Exception:
+        # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.
+        return None
+    return counter.get_total_flops()
 
 
 def _few(part: Any) -> Any:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, count, islice
 from statistics import fmean
 from typing import Any
 
@@ -23,6 +23,8 @@ from epochbench import devices
 from epochbench.datasets import DataFacts
 from epochbench.loading import Feed, epoch_seed, hash_batch, open_feed
 from epochbench.measure import machine
+from epochbench.measure.phases import measure_compute, measure_matmul, measure_phases
+from epochbench.measure.surroundings import Surroundings
 from epochbench.recipe import Recipe
 from epochbench.training import LossTrail, Training, evaluate, start, train
 from epochbench.workload import Workload
@@ -31,6 +33,7 @@ Clock = Callable[[], float]
 Emit = Callable[[dict[str, Any]], None]
 
 LOSSES_KEPT = 1000
+PHASE_STEPS, COMPUTE_STEPS = 100, 50
 EVALUATION_ORDER = 2**20
 
 
@@ -89,6 +92,7 @@ class Task:
     replicate: int
     seed: int
     effort: Effort
+    flops_per_step: float | None = None
     run_began: float
     process_started: float
 
@@ -146,27 +150,27 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     gc.collect()
     losses: list[float] = []
     evaluation: dict[str, Any] = {}
+    surroundings = Surroundings(task.device)
     for number in range(todo.epochs + 1):
         epoch, outcome = _epoch(task, training, feed, evaluation_feed, todo, number, progress, clock, record)
         losses += outcome.pop("losses")
         evaluation = outcome or evaluation
+        surroundings.sample()
         emit({"kind": "epoch", "at_seconds": task.now()} | task.who | epoch)
-    emit(
-        {"kind": "measurement", "at_seconds": task.now()}
-        | task.who
-        | _verdict(losses)
-        | record
-        | evaluation
-        | _work(task, training, feed, evaluation_feed, todo)
-        | {
-            "batches_hash": batches_hash,
-            "threads": threads,
-            "peak_device_bytes": devices.peak_bytes(task.device),
-            "peak_process_bytes": machine.peak_process_bytes(),
-            "losses": losses[:LOSSES_KEPT],
-            "synchronized": True,
-        }
-    )
+    record |= surroundings.facts()
+    record |= {
+        "batches_hash": batches_hash,
+        "threads": threads,
+        "flushes_denormals": devices.flushes_denormals(task.device),
+        "peak_device_bytes": devices.peak_bytes(task.device),
+        "peak_process_bytes": machine.peak_process_bytes(),
+        "losses": losses[:LOSSES_KEPT],
+        "synchronized": True,
+    }
+    record |= _verdict(losses) | evaluation | _work(task, training, feed, evaluation_feed, todo)
+    if task.replicate == 1:
+        record |= _phases(task, training, feed, todo, clock)
+    emit({"kind": "measurement", "at_seconds": task.now()} | task.who | record)
 
 
 def open_feeds(workload: Workload, device: str, seed: int) -> tuple[Feed, Feed | None]:
@@ -243,6 +247,18 @@ def _timed(record: dict[str, Any], name: str, device: str, clock: Clock) -> Iter
     record[name] = clock() - began
 
 
+def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock) -> dict[str, Any]:
+    """Where the time of a step goes, once a device, after all that is timed: the marks would be in it."""
+    done = todo.steps * todo.epochs
+    later = (feed.epoch(number, todo.steps) for number in count(todo.epochs + 1))
+    devices.seed_all(epoch_seed(task.seed, todo.epochs + 1))
+    batches = islice(chain.from_iterable(later), min(done, PHASE_STEPS))
+    found = measure_phases(training, batches, min(done, PHASE_STEPS), clock)
+    batch = next(feed.epoch(todo.epochs + 1, 1))
+    found |= measure_compute(training, batch, min(done, COMPUTE_STEPS), clock)
+    return found | {"matmul_flops_per_second": measure_matmul(task.device, clock)}
+
+
 def _first_timed(batches: Iterator[Any], epoch: dict[str, Any], clock: Clock) -> Iterator[Any]:
     """The batches; how long the first one took goes into the record: worker processes start once an epoch."""
     began = clock()
@@ -271,6 +287,7 @@ def _work(task: Task, training: Training, feed: Feed, evaluation_feed: Feed | No
         "weights": getattr(training.model, "weights_source", None),
         "batch_size": feed.batch_size,
         "precision": task.recipe.precision,
+        "flops_per_step": task.flops_per_step,
         "seed": task.seed,
         "job_epochs": task.workload.epochs,
         "steps_per_epoch": feed.steps,

@@ -134,6 +134,7 @@ class _Run:
     options: RaceOptions
     hooks: Hooks
     prepare: Callable[[], Any] | None
+    flops_per_step: float | None = None
     spent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def measure_all(self, able: list[Contender], blob: bytes) -> None:
@@ -154,6 +155,7 @@ class _Run:
             for contender in able:
                 self._fail(self.lanes[contender.id], ready)
             return
+        self.flops_per_step = ready.value["flops_per_step"]
         for place, (replicate, contender) in enumerate(schedule):
             if not self.lanes[contender.id].failures:
                 ahead = [one.id for _, one in schedule[place:]]
@@ -170,6 +172,7 @@ class _Run:
             "replicate": where["replicate"],
             "seed": self.options.seed,
             "effort": self.options.effort,
+            "flops_per_step": self.flops_per_step,
             "run_began": self.options.run_began,
             "process_started": began,
         }

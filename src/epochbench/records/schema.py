@@ -58,6 +58,9 @@ class Machine(Record):
     cpu_quota: float | None = None
     cpu_capability: str | None = None
     memory_bytes: int | None = None
+    thread_environment: dict[str, str] = {}
+    power: str | None = None
+    data_file_system: str | None = None
     devices: tuple[DeviceFacts, ...] = ()
 
 
@@ -159,6 +162,26 @@ class MeasurementRecord(Record):
     data_seconds: Finite = None
     model_seconds: Finite = None
     first_step_seconds: Finite = None
+
+    # where the time of a step goes, in a pass of its own, in one replicate of a device; sums over `phase_steps`
+    phase_steps: Count | None = None
+    phase_pass_seconds: Finite = None
+    waiting_seconds: Finite = None
+    transfer_seconds: Finite = None
+    forward_seconds: Finite = None
+    backward_seconds: Finite = None
+    optimizer_seconds: Finite = None
+    reading_seconds: Finite = None
+    compute_only_steps: Count | None = None
+    compute_only_seconds: Finite = None
+    flops_per_step: Finite = None
+    matmul_flops_per_second: Finite = None
+
+    # what else went on
+    other_cpu_share: Finite = None
+    throttled: tuple[str, ...] | None = None
+    foreign_gpu_processes: Count | None = None
+    flushes_denormals: bool | None = None
 
     # what it took and what it learned
     threads: Count | None = None

@@ -88,6 +88,7 @@ def _figures(row: Row) -> str:
 def render(results: Results, *, width: int, color: bool = False) -> str:
     """The tables of all the machines as text, no line longer than `width`; escape codes only with `color`."""
     from rich.console import Console
+    from rich.padding import Padding
 
     text = io.StringIO()
     console = Console(
@@ -105,7 +106,7 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
             continue
         console.print(_table(here, jobs))
         for line in _lines_below(here):
-            console.print(f"  {line}")
+            console.print(Padding(line, (0, 0, 0, 2)))
         console.print()
     if rows:
         console.print(LEGEND)
@@ -174,12 +175,13 @@ def _marked(seconds: float | None, projected: bool) -> str:
 
 
 def _lines_below(rows: Sequence[Row]) -> list[str]:
-    """Losses that differ, and what others published where there is no accelerator."""
+    """Losses that differ, flags, and what others published where there is no accelerator."""
     lines = [
         f"{printable(row['workload'])}: loss on {device_word(row['device'])} {row['parity']}"
         for row in rows
         if str(row["parity"]).startswith("differs")
     ]
+    lines += [f"{printable(row['workload'])}: {printable(row['flags'])}" for row in rows if row["flags"]]
     if all(row["verdict"] == "not measured" for row in rows):
         lines += [line for row in rows for line in published_lines(row)]
     return lines

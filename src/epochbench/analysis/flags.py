@@ -1,0 +1,87 @@
+"""What makes a reader careful: shown beside a figure, never a reason to leave it out."""
+
+from __future__ import annotations
+
+from statistics import fmean, stdev
+from typing import Any
+
+from epochbench.analysis.sides import Row, Side
+
+SPREADS = (0.25, 0.10)
+SLOW_FIRST, SLOPE, OTHER_LOAD = 1.2, 1.1, 0.10
+FEWEST_EPOCHS = 3
+LONGEST_SECONDS = 1e12
+"""A file may hold anything; sums of such times still fit a float."""
+
+
+def flags(side: Side) -> list[str]:
+    """The flags of one device in one race, such as "spread 14% over the replicates (more than 10%)"."""
+    epochs = [[row["seconds"] for row in side.timed(replicate)] for replicate in side.ok]
+    epochs = [of_one for of_one in epochs if of_one and all(one and 0 < one < LONGEST_SECONDS for one in of_one)]
+    found = [
+        _spread([fmean(of_one) for of_one in epochs]),
+        _slow_first(epochs),
+        _slope(epochs),
+        *_surroundings(list(side.ok.values())),
+    ]
+    return [flag for flag in found if flag is not None]
+
+
+def machine_flags(run: Row) -> list[str]:
+    """The flags of the machine of a run: its power, and where its data lie."""
+    found = []
+    if run.get("power"):
+        found.append(f"the CPU may be held down: {run['power']}")
+    if run.get("data_file_system"):
+        found.append(f"the data lie on a network mount ({run['data_file_system']}): copy them to a local disk")
+    return found
+
+
+def _spread(means: list[float]) -> str | None:
+    """The coefficient of variation over the replicates, where it is more than 10% or 25%."""
+    if len(means) < 2:
+        return None
+    spread = stdev(means) / fmean(means)
+    limit = next((limit for limit in SPREADS if spread > limit), None)
+    return None if limit is None else f"spread {spread:.0%} over the replicates (more than {limit:.0%})"
+
+
+def _slow_first(epochs: list[list[float]]) -> str | None:
+    """A first timed epoch that took longer than the others: a cold disk, or a warm-up that was too short."""
+    ratios = [of_one[0] / fmean(of_one[1:]) for of_one in epochs if len(of_one) >= FEWEST_EPOCHS]
+    if not ratios or fmean(ratios) < SLOW_FIRST:
+        return None
+    return f"slow first epoch: {fmean(ratios):.2g} times the later ones"
+
+
+def _slope(epochs: list[list[float]]) -> str | None:
+    """The last third of the epochs against the first: heat, or a leak. A slow first epoch is not in it."""
+    ratios = []
+    for of_one in epochs:
+        later = of_one[1:] if len(of_one) > FEWEST_EPOCHS else of_one
+        third = max(1, len(later) // 3)
+        if len(later) >= FEWEST_EPOCHS:
+            ratios.append(fmean(later[-third:]) / fmean(later[:third]))
+    if not ratios or fmean(ratios) < SLOPE:
+        return None
+    return f"slower over the epochs: the last third took {fmean(ratios):.2g} times the first"
+
+
+def _surroundings(rows: list[Row]) -> list[str]:
+    found = []
+    shares = [share for share in _known(rows, "other_cpu_share") if share > OTHER_LOAD]
+    if shares:
+        found.append(f"other processes took up to {max(shares):.0%} of the CPUs")
+    held = sorted({word for words in _known(rows, "throttled") for word in words})
+    if held:
+        found.append(f"the GPU's clock was held down: {', '.join(held)}")
+    strangers = max(_known(rows, "foreign_gpu_processes"), default=0)
+    if strangers:
+        found.append(f"other processes computed on the GPU: {strangers}")
+    if any(_known(rows, "flushes_denormals")):
+        found.append("numbers below the normal range are taken for 0")
+    return found
+
+
+def _known(rows: list[Row], name: str) -> list[Any]:
+    return [row[name] for row in rows if row.get(name) is not None]
