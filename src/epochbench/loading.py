@@ -130,11 +130,15 @@ class DatasetFeed:
         self.samples = len(self.data)  # type: ignore[arg-type]
         self.steps = -(-self.samples // self.batch_size)
         self._sampler = FixedOrder()
-        self._loader = DataLoader(self.data, batch_size=self.batch_size, sampler=self._sampler)
+        self.loader = DataLoader(self.data, batch_size=self.batch_size, sampler=self._sampler)
+
+    def set_order(self, number: int, steps: int) -> None:
+        """Let the loader read the first `steps` batches of epoch `number`."""
+        self._sampler.order = shuffled(self.samples, self.seed, number)[: self.samples_in(steps)].tolist()
 
     def epoch(self, number: int, steps: int) -> Iterator[Any]:
-        self._sampler.order = shuffled(self.samples, self.seed, number)[: self.samples_in(steps)].tolist()
-        yield from with_own_randomness(self._loader, epoch_seed(self.seed, number))
+        self.set_order(number, steps)
+        yield from with_own_randomness(self.loader, epoch_seed(self.seed, number))
 
     def samples_in(self, steps: int) -> int:
         return min(self.samples, steps * self.batch_size)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from epochbench import devices
 from epochbench.errors import InputError
@@ -75,6 +76,19 @@ def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Trai
     if isinstance(loss, nn.Module):
         loss = copy.deepcopy(loss).to(device)
     return Training(workload, recipe, device, model, optimizer, loss, weights_hash)
+
+
+def turn_off_dropout(model: nn.Module) -> bool:
+    """Set every dropout of the model to 0 → whether one was active. Functional ones cannot be seen."""
+    active = False
+    for module in model.modules():
+        for name in ("p", "dropout"):
+            if (name == "dropout" or isinstance(module, _DropoutNd)) and isinstance(
+                value := getattr(module, name, None), float
+            ):
+                active = active or value > 0
+                setattr(module, name, 0.0)
+    return active
 
 
 @dataclass

@@ -189,4 +189,9 @@ def _parity(base: Side | None, side: Side, pairs: Sequence[int]) -> str:
     of_base, of_side = base.ok[pairs[0]], side.ok[pairs[0]]
     if unequal(base, side, pairs):
         return "not judged: the work is not equal"
-    return str(parity(of_base["losses"], of_side["losses"], precision=of_base["precision"]))
+    losses = [one.fact("losses_without_dropout") for one in (base, side)]
+    if losses == [None, None]:
+        return str(parity(of_base["losses"], of_side["losses"], precision=of_base["precision"]))
+    if None in losses:
+        return "not judged: the losses without dropout are known of one device alone"
+    return f"{parity(*losses, precision=of_base['precision'])}, with dropout off"

@@ -26,14 +26,14 @@ from epochbench.measure import machine
 from epochbench.measure.phases import measure_compute, measure_matmul, measure_phases
 from epochbench.measure.surroundings import Surroundings
 from epochbench.recipe import Recipe
-from epochbench.training import LossTrail, Training, evaluate, start, train
+from epochbench.training import LossTrail, Training, evaluate, start, train, turn_off_dropout
 from epochbench.workload import Workload
 
 Clock = Callable[[], float]
 Emit = Callable[[dict[str, Any]], None]
 
 LOSSES_KEPT = 1000
-PHASE_STEPS, COMPUTE_STEPS = 100, 50
+PHASE_STEPS, COMPUTE_STEPS, PARITY_STEPS = 100, 50, 32
 EVALUATION_ORDER = 2**20
 
 
@@ -169,7 +169,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     }
     record |= _verdict(losses) | evaluation | _work(task, training, feed, evaluation_feed, todo)
     if task.replicate == 1:
-        record |= _phases(task, training, feed, todo, clock)
+        record |= _phases(task, training, feed, todo, clock) | _without_dropout(task, training, feed, todo)
     emit({"kind": "measurement", "at_seconds": task.now()} | task.who | record)
 
 
@@ -257,6 +257,19 @@ def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock
     batch = next(feed.epoch(todo.epochs + 1, 1))
     found |= measure_compute(training, batch, min(done, COMPUTE_STEPS), clock)
     return found | {"matmul_flops_per_second": measure_matmul(task.device, clock)}
+
+
+def _without_dropout(task: Task, training: Training, feed: Feed, todo: Plan) -> dict[str, Any]:
+    """The losses of the first steps with dropout off, where the model has one: its masks differ between devices."""
+    if not turn_off_dropout(training.model):
+        return {}
+    steps = min(todo.steps, PARITY_STEPS)
+    again = start(task.workload, task.recipe, task.device, seed=task.seed)
+    turn_off_dropout(again.model)
+    trail = LossTrail(steps, task.device, task.recipe.read_loss_each_step)
+    devices.seed_all(epoch_seed(task.seed, 0))
+    train(again, feed.epoch(0, steps), trail)
+    return {"losses_without_dropout": trail.values()}
 
 
 def _first_timed(batches: Iterator[Any], epoch: dict[str, Any], clock: Clock) -> Iterator[Any]:

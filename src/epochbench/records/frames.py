@@ -19,7 +19,8 @@ _RUN_COLUMNS = {
     "memory_bytes": "Int64", "accelerator": "object", "torch": "object", "torchvision": "object",
     "cuda": "object", "python": "object", "options": "object", "devices": "object",
     "system": "object", "architecture": "object", "cpu_quota": "float64", "cpu_capability": "object",
-    "cudnn": "object", "epochbench": "object", "seconds": "float64", "reason": "object",
+    "cudnn": "object", "epochbench": "object", "thread_environment": "object", "power": "object",
+    "data_file_system": "object", "seconds": "float64", "reason": "object",
 }  # fmt: skip
 
 

@@ -123,7 +123,8 @@ class MeasurementRecord(Record):
     `status` other than ok comes with a `reason`. A skipped device has one such record a workload, with `replicate`
     null. `job_epochs`, `steps_per_epoch` and `evaluation_steps_per_epoch` describe the real job, whole, while
     `epoch_steps` is what one timed epoch did here. `losses` are those of the first training steps, the warm-up's
-    first. `place` counts the measurements of a race from 0, in the order in which they ran.
+    first; those without dropout are of a pass apart, in one replicate of a device. `place` counts the measurements
+    of a race from 0, in the order in which they ran.
     """
 
     kind: Literal["measurement"] = "measurement"
@@ -188,6 +189,7 @@ class MeasurementRecord(Record):
     peak_device_bytes: Count | None = None
     peak_process_bytes: Count | None = None
     losses: tuple[Finite, ...] = ()
+    losses_without_dropout: tuple[Finite, ...] | None = None
     test_loss: Finite = None
     accuracy: Finite = None
 

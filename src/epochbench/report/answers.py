@@ -255,6 +255,8 @@ def _notes(row: Row, fact: Row) -> list[str]:
         notes.append(f"Note: {shortened(reason, REASON_COLUMNS).rstrip('.')}.")
     if str(row["parity"]).startswith("differs"):
         notes.append("Caution: the losses of the two trainings differ, so this may not be the same work.")
+    if seen := present(row.get("flags")):
+        notes.append(f"Watch out: {shortened(seen, REASON_COLUMNS).rstrip('.')}.")
     return notes
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from epochbench.analysis.flags import machine_flags
 from epochbench.report.wording import (
     DASH,
     UNKNOWN,
@@ -70,6 +71,7 @@ def speedup_table(speedups: pd.DataFrame) -> Table:
         ("Verdict", False),
         ("Reason", False),
         ("Same training?", False),
+        ("Watch out", False),
     )
     rows = []
     for row in speedups.to_dict("records"):
@@ -86,6 +88,7 @@ def speedup_table(speedups: pd.DataFrame) -> Table:
                 _verdict(row),
                 _reason(row["reason"]),
                 DASH if row["verdict"] == "not measured" else _parity(row["parity"]),
+                _reason(row["flags"]),
             ]
         )
     return made_table(columns, rows)
@@ -153,6 +156,7 @@ def machine_table(runs: pd.DataFrame, used: set[str]) -> tuple[list[str], list[t
         ),
         ("Memory (GiB)", lambda row: [gibibytes(row["memory_bytes"])]),
         ("Accelerator", _accelerators),
+        ("Watch out", lambda row: machine_flags(row) or [DASH]),
         ("torch", lambda row: [_fact(row["torch"])]),
         ("torchvision", lambda row: [_fact(row["torchvision"])]),
         ("CUDA", lambda row: [_fact(row["cuda"])]),

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from epochbench.analysis.flags import machine_flags
 from epochbench.analysis.projection import Job, job
 from epochbench.analysis.sides import Row, plain_rows, races
 from epochbench.analysis.speedups import speedups
@@ -105,7 +106,9 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
             console.print("  nothing was measured to its end")
             continue
         console.print(_table(here, jobs))
-        for line in _lines_below(here):
+        runs = plain_rows(results.runs[results.runs["machine"] == machine])
+        about = dict.fromkeys(printable(flag) for run in runs for flag in machine_flags(run))
+        for line in [*about, *_lines_below(here)]:
             console.print(Padding(line, (0, 0, 0, 2)))
         console.print()
     if rows:
