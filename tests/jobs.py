@@ -111,3 +111,26 @@ def measure_with_a_slow_loader(emit, counters, clock, *, workload, recipe, loade
         process_started=time.monotonic(),
     )
     protocol.measure(task, emit, protocol.Progress(counters), clock)
+
+
+def measure_what_is_made(emit, counters, clock, *, make, notes, device, effort):
+    """The engine's measurement of each workload that `make(clock)` gives → what was noted while they ran.
+
+    `make` and `notes` come in one parcel, so that a list in the one is the list of the other.
+    """
+    from epochbench import Recipe
+    from epochbench.measure import protocol
+
+    for workload in make(clock):
+        task = protocol.Task(
+            workload=workload,
+            recipe=Recipe(name="quiet"),
+            device=device,
+            replicate=2,
+            seed=0,
+            effort=effort,
+            run_began=0.0,
+            process_started=time.monotonic(),
+        )
+        protocol.measure(task, emit, protocol.Progress(counters), clock)
+    return notes

@@ -1,6 +1,9 @@
+import random
 import re
+import sys
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 
@@ -127,3 +130,119 @@ def test_a_pin_holds_whatever_was_set_before_and_what_unsets_it_is_named():
     assert any(one.startswith("cuda.matmul is") for one in devices.unpinned())
     devices.pin_precision("fp32")
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_a_device_that_computes_wrongly_is_not_available(monkeypatch):
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: torch.full(shape, 1.5))
+    assert devices.probe("cpu") == {
+        "device": "cpu",
+        "available": False,
+        "reason": "a tiny kernel on cpu gave a wrong result",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "variable"),
+    [
+        ("cuda", "CUDA_VISIBLE_DEVICES"),
+        ("cuda", "HIP_VISIBLE_DEVICES"),
+        ("cuda", "ROCR_VISIBLE_DEVICES"),
+        ("xpu", "ZE_AFFINITY_MASK"),
+    ],
+)
+@pytest.mark.parametrize("value", ["", "-1", "NoDevFiles", "-1,0"])
+def test_each_makers_variable_hides_its_devices_and_no_others(monkeypatch, kind, variable, value):
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK"):
+        monkeypatch.delenv(name, raising=False)
+    assert devices.hidden_by(kind) is None
+    monkeypatch.setattr(torch.version, "hip", "7.1")  # AMD's two mean nothing to a build for NVIDIA
+    monkeypatch.setenv(variable, value)
+    assert devices.hidden_by(kind).startswith(f"hidden by {variable}={value!r}")
+    assert devices.hidden_by("xpu" if kind == "cuda" else "cuda") is None
+    assert devices.hidden_by("cpu") is None
+    monkeypatch.setenv(variable, "0")
+    assert devices.hidden_by(kind) is None
+
+
+@pytest.mark.parametrize(
+    ("device", "error"),
+    [
+        ("xpu", AssertionError("Torch not compiled with XPU enabled")),
+        ("mps", RuntimeError("PyTorch is not linked with support for mps devices")),
+        ("mps", NotImplementedError("Could not run 'aten::empty' with arguments from the 'MPS' backend.")),
+    ],
+)
+def test_a_build_without_the_backend_is_said_so(device, error):
+    assert devices.why_not(device, error) == f"torch {torch.__version__} is built without {device.upper()}"
+    assert "built without" not in devices.why_not(device, RuntimeError("out of resources"))
+
+
+def fake_nvml(monkeypatch, version):
+    """NVML that tells a driver's version, or raises it; the calls that it was given."""
+
+    class NVMLError(Exception):
+        pass
+
+    calls = []
+
+    def ask():
+        calls.append("ask")
+        if version is None:
+            raise NVMLError("Driver Not Loaded")
+        return version
+
+    library = SimpleNamespace(
+        NVMLError=NVMLError,
+        nvmlInit=lambda: calls.append("init"),
+        nvmlSystemGetDriverVersion=ask,
+        nvmlShutdown=lambda: calls.append("shutdown"),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    properties = SimpleNamespace(name="RTX 3090", total_memory=25_000_000_000, major=8, minor=6)
+    module = SimpleNamespace(get_device_properties=lambda device: properties)
+    ones = torch.ones
+    monkeypatch.setattr(torch, "ones", lambda *shape, device: ones(*shape))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: module)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return calls
+
+
+@pytest.mark.parametrize("version", ["580.65.06", None])
+def test_a_cuda_device_is_told_with_its_driver_where_nvml_knows_it(monkeypatch, version):
+    calls = fake_nvml(monkeypatch, version)
+    assert devices.probe("cuda:0") == {
+        "device": "cuda:0",
+        "available": True,
+        "name": "RTX 3090",
+        "memory_bytes": 25_000_000_000,
+        "capability": "8.6",
+        "driver": version,
+    }
+    assert calls == ["init", "ask", "shutdown"]
+
+
+def test_a_rocm_device_has_no_nvidia_driver(monkeypatch):
+    calls = fake_nvml(monkeypatch, "580.65.06")
+    monkeypatch.setattr(torch.version, "hip", "7.1")
+    assert devices.probe("cuda")["driver"] is None
+    assert calls == []
+
+
+@pytest.mark.parametrize("seed", [7, 2**32 + 7])
+def test_a_seed_reaches_pythons_numpys_and_torchs_generators(seed):
+    random.seed()
+    numpy.random.seed()
+    torch.seed()
+    devices.seed_all(seed)
+    assert random.random() == random.Random(seed).random()
+    assert numpy.random.rand() == numpy.random.RandomState(7).rand()
+    assert torch.rand(()) == torch.rand((), generator=torch.Generator().manual_seed(seed))
+
+
+def test_a_variable_of_rocm_hides_nothing_from_a_cuda_build(monkeypatch):
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
+    assert devices.hidden_by("cuda") is None

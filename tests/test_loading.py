@@ -80,12 +80,23 @@ def test_a_loader_that_drops_its_last_batch_counts_only_what_it_gives():
     assert (feed.steps, feed.samples) == (2, 8)
 
 
+class Stream(IterableDataset):
+    def __iter__(self):
+        return zip(NUMBERS, strict=True)
+
+
+class Counted(Stream):
+    def __len__(self):
+        return len(NUMBERS)
+
+
 @pytest.mark.parametrize(
     ("make", "samples", "batch_size"),
     [
         (lambda: DataLoader(TensorDataset(NUMBERS), batch_sampler=[[0, 1, 2], [3]]), 10, None),
         (lambda: DataLoader(TensorDataset(NUMBERS), batch_size=4, sampler=SubsetRandomSampler(range(6))), 6, 4),
         (lambda: DataLoader(TensorDataset(NUMBERS), batch_size=3), 10, 3),
+        (lambda: DataLoader(Counted(), batch_size=3), 10, 3),
     ],
 )
 def test_the_samples_of_a_users_loader_are_those_that_it_draws(make, samples, batch_size):
@@ -119,11 +130,6 @@ def test_what_a_data_set_draws_does_not_depend_on_what_the_model_draws(data):
         beside.append(batch[0].tolist())
         torch.rand(5)
     assert beside == alone
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        return iter(NUMBERS)
 
 
 class Endless(Dataset):

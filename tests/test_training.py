@@ -1,4 +1,5 @@
 from collections import namedtuple
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -193,3 +194,81 @@ def test_a_loss_that_sums_is_evaluated_a_sample():
 def test_what_cannot_train_is_named_by_its_field(field, value, words):
     with pytest.raises(InputError, match=rf"^Workload\.{field} .*{words}"):
         training.start(make(**{field: value}), ARTICLE, "cpu", seed=0)
+
+
+def test_evaluation_drops_nothing_out():
+    """The mean square of 1,000 ones is 1; with half of them dropped and the rest doubled it would be near 2."""
+
+    class Ones(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale, self.dropout = nn.Parameter(torch.ones(())), nn.Dropout(0.5)
+
+        def forward(self, inputs):
+            return self.dropout(torch.ones(1, 1000) * self.scale)
+
+    ready = training.start(make(model=Ones, loss=lambda output, _: output.square().mean()), ARTICLE, "cpu", seed=0)
+    batch = (INPUTS[:1], LABELS[:1])
+    assert training.evaluate(ready, [batch]).loss == 1
+    assert ready.loss(batch).item() == pytest.approx(2, abs=0.3)
+
+
+def test_a_model_that_comes_in_eval_mode_is_trained_in_train_mode():
+    model = lambda: nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)).eval()
+    ready = training.start(make(model=model), ARTICLE, "cpu", seed=0)
+    training.train(ready, [(INPUTS, LABELS)], training.LossTrail(1, "cpu", True))
+    assert ready.model.training
+    assert ready.model[1].num_batches_tracked == 1
+
+
+def test_losses_that_stay_on_the_device_keep_no_graph_alive():
+    class Saved:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+    saved = WeakSet()
+
+    def keep(tensor):
+        one = Saved(tensor)
+        saved.add(one)
+        return one
+
+    trail = training.LossTrail(2, "cpu", False)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda one: one.tensor):
+        for _ in range(2):
+            loss = torch.full((3,), 2.0, requires_grad=True).square().sum()
+            assert len(saved) > 0
+            trail.append(loss)
+            del loss
+            assert len(saved) == 0
+    assert trail.values() == [12, 12]
+
+
+def test_the_hash_of_the_weights_holds_their_names():
+    class Two(nn.Module):
+        def __init__(self, *names):
+            super().__init__()
+            for number, name in enumerate(names):
+                setattr(self, name, nn.Parameter(torch.full((2,), float(number))))
+
+    straight, swapped, again = (
+        training.start(make(model=lambda names=names: Two(*names)), ARTICLE, "cpu", seed=0).weights_hash
+        for names in (("scale", "shift"), ("shift", "scale"), ("scale", "shift"))
+    )
+    assert straight == again != swapped
+
+
+@pytest.mark.parametrize(
+    ("make_model", "active"),
+    [
+        (lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5)), True),
+        (lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0)), False),
+        (lambda: nn.LSTM(2, 2, num_layers=2, dropout=0.3), True),
+        (lambda: nn.TransformerEncoderLayer(4, 2, dim_feedforward=4, dropout=0.1), True),
+        (lambda: nn.Linear(2, 2), False),
+    ],
+)
+def test_every_dropout_of_a_model_is_turned_off(make_model, active):
+    model = make_model()
+    assert training.turn_off_dropout(model) is active
+    assert training.turn_off_dropout(model) is False

@@ -149,6 +149,8 @@ def probe(device: str) -> dict[str, Any]:
 def hidden_by(kind: str) -> str | None:
     """The environment variable that hides every device of this kind, as a sentence; None where none does."""
     for variable in _HIDING.get(kind, ()):
+        if variable.startswith(("HIP", "ROCR")) and torch.version.hip is None:
+            continue
         value = os.environ.get(variable)
         if value is not None and value.split(",")[0].strip() in ("", "-1", "NoDevFiles"):
             return f"hidden by {variable}={value!r} in the environment; unset it to use the device"

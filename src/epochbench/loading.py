@@ -164,7 +164,8 @@ class LoaderFeed:
         self.starts_workers = self.data.num_workers > 0
         sampler = self.data.batch_sampler if self.data.batch_size is None else self.data
         self.batch_size = getattr(sampler, "batch_size", None)
-        drawn = self.data.sampler if self.data.batch_size is not None else self.data.dataset
+        by_sampler = self.data.batch_size is not None and not isinstance(self.data.dataset, IterableDataset)
+        drawn = self.data.sampler if by_sampler else self.data.dataset
         self.samples = len(drawn)  # type: ignore[arg-type]
         if self.data.drop_last and self.batch_size:
             self.samples = min(self.samples, self.steps * self.batch_size)

@@ -16,7 +16,7 @@ from epochbench.datasets import DataError, DataOptions, check_folder
 from epochbench.errors import InputError
 from epochbench.measure import machine, probing, worker
 from epochbench.measure.parcel import pack
-from epochbench.measure.protocol import Effort
+from epochbench.measure.planning import Effort
 from epochbench.measure.race import Contender, Hooks, Lane, RaceOptions, race
 from epochbench.progress import ProgressLine
 from epochbench.recipe import RECIPES

@@ -10,6 +10,7 @@ from epochbench.measure import worker
 from epochbench.measure.parcel import pack
 from epochbench.measure.phases import PHASES
 from epochbench.measure.preparation import count_flops
+from epochbench.measure.race import Contender, RaceOptions, race
 from epochbench.training import start
 from tests import jobs
 from tests.simulated import device as simulated
@@ -102,3 +103,18 @@ def test_a_model_that_looks_at_its_values_has_no_count():
 
     ready = start(make(model=lambda: Looking(8, 3)), ARTICLE, "cpu", seed=0)
     assert count_flops(ready, (torch.randn(4, 8), torch.randint(3, (4,)))) is None
+
+
+def test_a_device_too_full_for_the_passes_apart_keeps_its_measurement():
+    """The matrices of the product take 12 MiB; the training fits."""
+    lane = race(
+        make(),
+        [Contender(device="sim", recipe=ARTICLE)],
+        RaceOptions(replicates=1),
+        suite_module=__name__,
+        prepare=simulated.prepare(memory_bytes=8 * 2**20),
+    )["sim"]
+    (measurement,) = lane.measurements
+    assert (measurement.status, measurement.phase_steps) == ("ok", 16)
+    assert measurement.matmul_flops_per_second is None
+    assert "OutOfMemoryError" in measurement.passes_apart_reason

@@ -16,7 +16,8 @@ from epochbench import training
 from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
 from epochbench.loading import Feed, LoaderFeed
-from epochbench.measure.protocol import EVALUATION_ORDER, Effort, describe_data, open_feeds, plan
+from epochbench.measure.planning import Effort, plan
+from epochbench.measure.protocol import EVALUATION_ORDER, describe_data, open_feeds
 from epochbench.recipe import Recipe
 from epochbench.workload import Workload
 
@@ -74,7 +75,7 @@ def _try_out(
         _check_loss(workload, "step", workload.step(ready.model, first))
         _warm(batches)
         return count_flops(ready, first)
-    inputs, targets = (_few(part) for part in training.pair(first))
+    inputs, targets = _few(*training.pair(first))
     with torch.no_grad():
         outputs = ready.model(inputs)
         classes = outputs.shape[1] if training.is_classification(outputs, targets) else None
@@ -103,9 +104,11 @@ def count_flops(ready: training.Training, batch: Any) -> int | None:
     return counter.get_total_flops()
 
 
-def _few(part: Any) -> Any:
-    """Two samples of a batch's tensor, which are as good as all to try a model with."""
-    return part[:2] if isinstance(part, torch.Tensor) and part.ndim else part
+def _few(inputs: Any, targets: Any) -> tuple[Any, Any]:
+    """Two samples where both are tensors, which are as good as all to try a model with; else the whole batch."""
+    if all(isinstance(part, torch.Tensor) and part.ndim for part in (inputs, targets)):
+        return inputs[:2], targets[:2]
+    return inputs, targets
 
 
 def _check_loss(workload: Workload, field: str, loss: Any) -> None:
@@ -148,9 +151,9 @@ def _check_labels(workload: Workload, field: str, classes: int, labels: Iterable
 
 
 def _all_labels(feed: Feed) -> torch.Tensor | None:
-    """Every label where the data tell them without decoding; None elsewhere. A `.targets` of others may be raw."""
+    """Every label where the data tell them without decoding; None elsewhere: what others store may be raw."""
     if isinstance(feed.data, tuple):
         return feed.data[1]
-    if isinstance(feed.data, TensorDataset):
+    if type(feed.data) is TensorDataset:
         return feed.data.tensors[1]
     return feed.data.targets if isinstance(getattr(feed.data, "facts", None), DataFacts) else None

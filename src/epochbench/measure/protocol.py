@@ -24,6 +24,7 @@ from epochbench.datasets import DataFacts
 from epochbench.loading import Feed, epoch_seed, hash_batch, open_feed
 from epochbench.measure import machine
 from epochbench.measure.phases import measure_compute, measure_matmul, measure_phases
+from epochbench.measure.planning import Effort, Plan, plan
 from epochbench.measure.surroundings import Surroundings
 from epochbench.recipe import Recipe
 from epochbench.training import LossTrail, Training, evaluate, start, train, turn_off_dropout
@@ -35,51 +36,6 @@ Emit = Callable[[dict[str, Any]], None]
 LOSSES_KEPT = 1000
 PHASE_STEPS, COMPUTE_STEPS, PARITY_STEPS = 100, 50, 32
 EVALUATION_ORDER = 2**20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """How much of the job is done: the options `--race-epochs`, `--race-steps` and `--race-full`."""
-
-    epochs: int | None = None
-    steps: int | None = None
-    full: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The epochs to run. The warm-up is one epoch of `warmup_steps`, for every workload and device alike."""
-
-    epochs: int
-    steps: int
-    warmup_steps: int
-    evaluation_steps: int
-    whole: bool
-
-
-def plan(workload: Workload, effort: Effort, *, steps_per_epoch: int, evaluation_steps_per_epoch: int) -> Plan:
-    """The plan of a workload; it depends on nothing of the device, so that all devices do the same steps.
-
-    A quick run times `quick_steps` steps: an epoch cut to them, or, where an epoch is shorter, as many epochs as it
-    takes (no more than the job has). The warm-up, in which the first step is, is half of a timed epoch, at least 1
-    step and at most 100. The evaluation is cut in proportion.
-    """
-    if effort.full:
-        steps = steps_per_epoch
-        epochs = effort.epochs or workload.epochs
-    else:
-        wanted = effort.steps or workload.quick_steps
-        steps = min(wanted, steps_per_epoch)
-        epochs = effort.epochs or min(workload.epochs, math.ceil(wanted / steps_per_epoch))
-    share = steps / steps_per_epoch
-    evaluation = max(1, round(evaluation_steps_per_epoch * share)) if evaluation_steps_per_epoch else 0
-    return Plan(
-        epochs=epochs,
-        steps=steps,
-        warmup_steps=min(100, max(1, steps // 2)),
-        evaluation_steps=evaluation,
-        whole=steps == steps_per_epoch,
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +102,8 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
         steps_per_epoch=feed.steps,
         evaluation_steps_per_epoch=evaluation_feed.steps if evaluation_feed else 0,
     )
-    devices.reset_peak_bytes(task.device)
     gc.collect()
+    devices.reset_peak_bytes(task.device)
     losses: list[float] = []
     evaluation: dict[str, Any] = {}
     surroundings = Surroundings(task.device)
@@ -169,7 +125,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     }
     record |= _verdict(losses) | evaluation | _work(task, training, feed, evaluation_feed, todo)
     if task.replicate == 1:
-        record |= _phases(task, training, feed, todo, clock) | _without_dropout(task, training, feed, todo)
+        record |= _passes_apart(task, training, feed, todo, clock)
     emit({"kind": "measurement", "at_seconds": task.now()} | task.who | record)
 
 
@@ -247,16 +203,28 @@ def _timed(record: dict[str, Any], name: str, device: str, clock: Clock) -> Iter
     record[name] = clock() - began
 
 
+def _passes_apart(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock) -> dict[str, Any]:
+    """What is found out once a device, after all that is timed. It fails alone: the measurement is made."""
+    found: dict[str, Any] = {}
+    try:
+        found |= _phases(task, training, feed, todo, clock)
+        found |= _without_dropout(task, training, feed, todo)
+        found["matmul_flops_per_second"] = measure_matmul(task.device, clock)
+    except Exception as error:
+        # Out of memory, say, where the training filled the device.
+        found["passes_apart_reason"] = machine.without_names(f"{type(error).__name__}: {error}")[:300]
+    return found
+
+
 def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock) -> dict[str, Any]:
-    """Where the time of a step goes, once a device, after all that is timed: the marks would be in it."""
+    """Where the time of a step goes, with marks that would cost in a timed epoch, and the rate on one batch."""
     done = todo.steps * todo.epochs
     later = (feed.epoch(number, todo.steps) for number in count(todo.epochs + 1))
     devices.seed_all(epoch_seed(task.seed, todo.epochs + 1))
     batches = islice(chain.from_iterable(later), min(done, PHASE_STEPS))
     found = measure_phases(training, batches, min(done, PHASE_STEPS), clock)
     batch = next(feed.epoch(todo.epochs + 1, 1))
-    found |= measure_compute(training, batch, min(done, COMPUTE_STEPS), clock)
-    return found | {"matmul_flops_per_second": measure_matmul(task.device, clock)}
+    return found | measure_compute(training, batch, min(done, COMPUTE_STEPS), clock)
 
 
 def _without_dropout(task: Task, training: Training, feed: Feed, todo: Plan) -> dict[str, Any]:

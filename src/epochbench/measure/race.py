@@ -11,7 +11,8 @@ from typing import Any
 from epochbench.measure import preparation, protocol, worker
 from epochbench.measure.machine import without_names
 from epochbench.measure.parcel import pack
-from epochbench.measure.protocol import Effort, Progress, Task
+from epochbench.measure.planning import Effort
+from epochbench.measure.protocol import Progress, Task
 from epochbench.recipe import Recipe, contender_id
 from epochbench.records.schema import EpochRecord, MeasurementRecord
 from epochbench.workload import Workload

@@ -177,6 +177,7 @@ class MeasurementRecord(Record):
     compute_only_seconds: Finite = None
     flops_per_step: Finite = None
     matmul_flops_per_second: Finite = None
+    passes_apart_reason: str | None = None
 
     # what else went on
     other_cpu_share: Finite = None
