@@ -1,3 +1,4 @@
+import pandas  # noqa: F401  pytester makes Python forget what a test imported first, and numpy does not bear it
 import pytest
 
 pytest_plugins = ["pytester"]

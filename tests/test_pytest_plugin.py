@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import epochbench
+from epochbench.analysis.speedups import speedups
+from epochbench.records.store import load
 
 ROOT = Path(__file__).parents[1]
 
@@ -101,7 +102,7 @@ def test_a_users_suite_is_raced_and_leaves_run_file_table_and_page(project):
     assert "node" not in entries["machine_info"]
     assert not [key for key in entries["machine_info"]["cpu"] if key.startswith("hz_actual")]
 
-    table = epochbench.speedups(epochbench.load(project.path / "results/runs"))
+    table = speedups(load(project.path / "results/runs"))
     assert list(table["workload"]) == ["blobs"]
     assert table["verdict"][0] == "not measured"
 
@@ -257,4 +258,4 @@ def test_an_interrupt_keeps_the_finished_epochs_and_ends_the_workers(project):
     assert [m["status"] for m in of(records, "measurement")] == ["interrupted"]
     assert records[-1]["status"] == "interrupted"
     assert "Traceback" not in output
-    assert epochbench.load(project.path / "results/runs").epochs["seconds"].notna().all()
+    assert load(project.path / "results/runs").epochs["seconds"].notna().all()

@@ -139,7 +139,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     races = [item for item in session.items if _is_race(item)]
     if not races or config.getoption("collectonly") or config.getoption("benchmark_skip"):
         return
-    if hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput") and not _session(config).disabled:
         return  # of pytest-xdist: the fixture refuses
     _session(config).begin(races)
 
@@ -150,7 +150,14 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Any:
     if races is not None:
         races.finish(int(exitstatus))
     _drop_benchmarks_without_rounds(session.config)
-    return (yield)
+    try:
+        return (yield)
+    except Exception:
+        # As pytest-benchmark's for a grouping that it cannot make: the terminal's summary is then not reached.
+        reporter = session.config.pluginmanager.getplugin("terminalreporter")
+        if races is not None and reporter is not None:
+            races.summarize(reporter)
+        raise
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -45,7 +45,7 @@ class RaceSession:
         self.races: dict[tuple[Any, ...], dict[str, Lane] | Exception] = {}
         self.names: dict[str, tuple[Any, ...]] = {}
         self.writer: RunWriter | None = None
-        self.interrupted = False
+        self.interrupted = self.summarized = False
 
     def begin(self, items: list[pytest.Item]) -> None:
         """Probe the devices and open the run file. Raises pytest.UsageError, one line, where the input is wrong."""
@@ -229,8 +229,9 @@ class RaceSession:
 
     def summarize(self, terminal: Any) -> None:
         """Print the speedups of this run, and write the page of all the stored runs."""
-        if self.writer is None:
+        if self.writer is None or self.summarized:
             return
+        self.summarized = True
         from epochbench.records.store import load
         from epochbench.report.html import write_page
         from epochbench.report.terminal import render

@@ -470,3 +470,21 @@ def test_every_row_has_one_of_the_verdicts_and_a_reason_where_it_has_no_speedup(
         "not measured",
     )  # fmt: skip
     assert row["speedup"] is not None or row["reason"]
+
+
+def test_a_model_with_dropout_is_compared_with_it_off(tmp_path):
+    """The masks differ between devices, so that the losses of the timed training do."""
+    other = {"losses": [9.0 - step / 10 for step in range(32)]}
+    off = [2.0, 1.0]
+    changes = {
+        ("cnn", "cpu", 0): {"losses_without_dropout": off},
+        ("cnn", "cuda"): other,
+        ("cnn", "cuda", 0): other | {"losses_without_dropout": off},
+    }
+    row = only(table(tmp_path, changes=changes))
+    assert row["parity"] == "same (2 steps, largest gap 0), with dropout off"
+
+
+def test_losses_without_dropout_of_one_device_alone_judge_nothing(tmp_path):
+    row = only(table(tmp_path, changes={("cnn", "cpu", 0): {"losses_without_dropout": [2.0]}}))
+    assert row["parity"].startswith("not judged: the losses without dropout")

@@ -90,10 +90,10 @@ def measure_compute(training: Training, batch: Any, steps: int, clock: Any) -> d
     return {"compute_only_steps": steps, "compute_only_seconds": clock() - began}
 
 
-def measure_matmul(device: str, clock: Any, *, times: int = 3) -> float:
+def measure_matmul(device: str, clock: Any, *, times: int = 3) -> float | None:
     """FLOP/s of a square fp32 matrix product, the fastest of some: what the device can do with its precision set.
 
-    A product of two (size, size) matrices takes 2 × size³ operations.
+    A product of two (size, size) matrices takes 2 × size³ operations. None by a clock that stands still.
     """
     size = devices.matmul_size(device)
     left, right = (torch.rand(size, size).to(device) for _ in range(2))
@@ -105,4 +105,4 @@ def measure_matmul(device: str, clock: Any, *, times: int = 3) -> float:
         torch.mm(left, right)
         devices.synchronize(device)
         best = min(best, clock() - began)
-    return 2 * size**3 / best
+    return 2 * size**3 / best if best > 0 else None
