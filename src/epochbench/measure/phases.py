@@ -79,9 +79,11 @@ def measure_phases(training: Training, batches: Iterable[Any], steps: int, clock
 
 
 def measure_compute(training: Training, batch: Any, steps: int, clock: Any) -> dict[str, float | int]:
-    """Train `steps` times on one batch that lies on the device → the rate without loader, copy and read."""
+    """Train `steps` times on one batch that lies on the device → the rate without loader, copy and read.
+
+    The training has to be warm: steps of this shape have run.
+    """
     resident = to_device(batch, training.device)
-    training.step(resident)
     devices.synchronize(training.device)
     began = clock()
     for _ in range(steps):

@@ -34,7 +34,7 @@ Clock = Callable[[], float]
 Emit = Callable[[dict[str, Any]], None]
 
 LOSSES_KEPT = 1000
-PHASE_STEPS, COMPUTE_STEPS, PARITY_STEPS = 100, 50, 32
+PHASE_STEPS, PARITY_STEPS = 50, 32
 EVALUATION_ORDER = 2**20
 
 
@@ -224,7 +224,7 @@ def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock
     batches = islice(chain.from_iterable(later), min(done, PHASE_STEPS))
     found = measure_phases(training, batches, min(done, PHASE_STEPS), clock)
     batch = next(feed.epoch(todo.epochs + 1, 1))
-    return found | measure_compute(training, batch, min(done, COMPUTE_STEPS), clock)
+    return found | measure_compute(training, batch, max(1, min(done, PHASE_STEPS) // 2), clock)
 
 
 def _without_dropout(task: Task, training: Training, feed: Feed, todo: Plan) -> dict[str, Any]:
