@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -66,9 +67,15 @@ class RaceSession:
     def _probe(self) -> dict[str, Any]:
         devices = list(dict.fromkeys(device for device, _ in self.cases.values()))
         self.progress.say("looking at the devices")
+        # The report's libraries take seconds to import: they load while the fork server loads torch, not at the end.
+        reports = threading.Thread(target=_import_report)
+        if not self.disabled:
+            reports.start()
         run = worker.run if self.options.isolated else worker.run_here
         how = {"timeout_seconds": PROBE_SECONDS} if self.options.isolated else {}
         outcome = run(probing.probe, pack(names=devices), prepare=self.prepare, **how)
+        if not self.disabled:
+            reports.join()
         self.progress.clear()
         if outcome.status != "ok":
             if outcome.trace is None:
@@ -254,6 +261,11 @@ class RaceSession:
         except InputError as error:
             terminal.write_line(f"the page {_short(page)} was not written: {error}")
         terminal.write_line(f"run   {_short(self.writer.path)}")
+
+
+def _import_report() -> None:
+    import epochbench.report.charts
+    import epochbench.report.html  # noqa: F401
 
 
 def _race_options(config: pytest.Config, *, disabled: bool, began: float) -> RaceOptions:
