@@ -17,13 +17,13 @@ from epochbench.datasets import DataError, DataOptions, check_folder
 from epochbench.errors import InputError
 from epochbench.measure import machine, probing, worker
 from epochbench.measure.parcel import pack
-from epochbench.measure.planning import Effort
-from epochbench.measure.race import Contender, Hooks, Lane, RaceOptions, race
+from epochbench.measure.race import Contender, Hooks, Lane, race
 from epochbench.progress import ProgressLine
+from epochbench.pytest_options import race_options, recorded_options
 from epochbench.recipe import RECIPES
 from epochbench.records.schema import DeviceFacts, EndRecord, Machine, Record, RunRecord, Software
 from epochbench.records.store import RunWriter, new_run_path
-from epochbench.replay import ReplayTimer
+from epochbench.replay import ReplayTimer, extra_info
 from epochbench.workload import Workload
 
 PROBE_SECONDS = 120.0
@@ -37,7 +37,7 @@ class RaceSession:
         self.cases = cases
         self.disabled = config.getoption("benchmark_disable") and not config.getoption("benchmark_enable")
         self.began = time.monotonic()
-        self.options = _race_options(config, disabled=self.disabled, began=self.began)
+        self.options = race_options(config, disabled=self.disabled, began=self.began)
         self.prepare: Callable[[], Any] | None = config.hook.pytest_race_prepare(config=config)
         self.folder: Path = config.getoption("race_results") or config.rootpath / "results"
         self.progress = ProgressLine(config)
@@ -114,26 +114,10 @@ class RaceSession:
                         devices=tuple(DeviceFacts(**facts) for facts in found["devices"]),
                     ),
                     software=Software(epochbench=epochbench.__version__, **found["software"]),
-                    options=self._recorded_options(),
+                    options=recorded_options(self.options, self.cases),
                 )
             ]
         )
-
-    def _recorded_options(self) -> dict[str, Any]:
-        """The options that change what is measured; folders are left out."""
-        effort = self.options.effort
-        return {
-            "devices": list(dict.fromkeys(device for device, _ in self.cases.values())),
-            "recipes": list(dict.fromkeys(recipe for _, recipe in self.cases.values())),
-            "replicates": self.options.replicates,
-            "epochs": effort.epochs,
-            "steps": effort.steps,
-            "full": effort.full,
-            "batch_size": self.options.batch_size,
-            "seed": self.options.seed,
-            "isolation": "process" if self.options.isolated else "none",
-            "timeout_seconds": self.options.timeout_seconds,
-        }
 
     def record(self, records: Sequence[Record]) -> None:
         if self.writer is not None and records:
@@ -214,7 +198,7 @@ class RaceSession:
         if benchmark.group is None:
             benchmark.group = workload.name
         timed = [epoch for epoch in lane.epochs if not epoch.warmup]
-        benchmark.extra_info.update(_extra_info(lane))
+        benchmark.extra_info.update(extra_info(lane))
         timer = request.node.get_closest_marker("benchmark").kwargs["timer"]
         assert isinstance(timer, ReplayTimer)
         timer.play(benchmark, [epoch.seconds for epoch in timed])
@@ -268,64 +252,10 @@ def _import_report() -> None:
     import epochbench.report.html  # noqa: F401
 
 
-def _race_options(config: pytest.Config, *, disabled: bool, began: float) -> RaceOptions:
-    if disabled:
-        return RaceOptions(
-            replicates=1,
-            effort=Effort(epochs=1, steps=2),
-            batch_size=config.getoption("race_batch_size"),
-            seed=config.getoption("race_seed"),
-            isolated=False,
-            run_began=began,
-        )
-    return RaceOptions(
-        replicates=config.getoption("race_replicates"),
-        effort=Effort(
-            epochs=config.getoption("race_epochs"),
-            steps=config.getoption("race_steps"),
-            full=config.getoption("race_full"),
-        ),
-        batch_size=config.getoption("race_batch_size"),
-        seed=config.getoption("race_seed"),
-        timeout_seconds=config.getoption("race_timeout"),
-        isolated=config.getoption("race_isolation") == "process",
-        run_began=began,
-    )
-
-
 def _race_key(item: Any) -> tuple[Any, ...]:
     """What the cases of one race share: the test, and its other parameters by their places."""
     others = {name: place for name, place in item.callspec.indices.items() if name != "race_device"}
     return item.nodeid.removesuffix(f"[{item.callspec.id}]"), *sorted(others.items())
-
-
-def _extra_info(lane: Lane) -> dict[str, Any]:
-    """What pytest-benchmark's JSON says besides the epochs: texts and finite numbers alone."""
-    measured = [one for one in lane.measurements if one.replicate is not None]
-    first = measured[0]
-    return {
-        "workload": first.workload,
-        "recipe": first.recipe,
-        "device": first.device,
-        "data": first.data,
-        "weights": first.weights,
-        "batch_size": first.batch_size,
-        "precision": first.precision,
-        "epoch_steps": first.epoch_steps,
-        "steps_per_epoch": first.steps_per_epoch,
-        "job_epochs": first.job_epochs,
-        "threads": first.threads,
-        "replicates": [
-            {
-                "replicate": one.replicate,
-                "status": one.status,
-                "epoch_seconds": [
-                    epoch.seconds for epoch in lane.epochs if epoch.replicate == one.replicate and not epoch.warmup
-                ],
-            }
-            for one in measured
-        ],
-    }
 
 
 def _short(path: Path) -> str:
