@@ -6,10 +6,14 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from epochbench import ARTICLE, Recipe
+from epochbench import ARTICLE, Recipe, Workload
+from epochbench.analysis.speedups import speedups
 from epochbench.datasets import cats_vs_dogs
 from epochbench.measure import worker
 from epochbench.measure.parcel import pack
+from epochbench.measure.race import Contender, Hooks, race
+from epochbench.records.schema import RunRecord
+from epochbench.records.store import RunWriter, load
 from models import cnn, inception_a, resnet50_transfer, tabular
 from tests import jobs
 from tests.simulated import device as simulated
@@ -94,3 +98,32 @@ def test_a_batch_left_on_the_cpu_fails():
     assert outcome.status == "failed"
     assert "same device" in outcome.reason
     assert measurement is None
+
+
+def test_a_race_finds_the_speedup_that_is_known(tmp_path):
+    """12 ms a step against 4 ms, as the clock and the cost of the operations have it."""
+    workload = Workload(
+        name="known",
+        model=lambda: torch.nn.Linear(2, 1),
+        train_data=(torch.ones(40, 2),),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01),
+        step=jobs.known_step,
+        batch_size=2,
+        epochs=1,
+        quick_steps=20,
+    )
+    records = [RunRecord(run_id="known", started_at="2026-01-01T00:00:00Z")]
+    race(
+        workload,
+        [Contender(device=device, recipe=ARTICLE) for device in ("cpu", "sim")],
+        hooks=Hooks(on_records=records.extend),
+        prepare=jobs.install_with_known_costs,
+    )
+    writer = RunWriter(tmp_path / "known.jsonl")
+    writer.write(*records)
+    writer.close()
+    row = speedups(load(writer.path)).iloc[0]
+    assert row["baseline_seconds"] == pytest.approx(20 * 12e-3, rel=0.01)
+    assert row["seconds"] == pytest.approx(20 * 4e-3, rel=0.01)
+    assert row["speedup"] == pytest.approx(3.0, rel=0.02)
+    assert row["replicates"] == 4
