@@ -17,6 +17,9 @@ from epochbench.records.store import RunWriter, load
 from models import cnn, inception_a, resnet50_transfer, tabular
 from tests import jobs
 from tests.simulated import device as simulated
+from tests.simulated.needed import needs_sim
+
+pytestmark = needs_sim
 
 QUIET = Recipe(name="quiet", read_loss_each_step=False)
 LAUNCH, WORK = 5e-6, 40e-6

@@ -12,6 +12,7 @@ import pytest
 
 from epochbench.analysis.speedups import speedups
 from epochbench.records.store import load
+from tests.simulated.needed import needs_sim
 
 ROOT = Path(__file__).parents[1]
 
@@ -107,6 +108,7 @@ def test_a_users_suite_is_raced_and_leaves_run_file_table_and_page(project):
     assert table["verdict"][0] == "not measured"
 
 
+@needs_sim
 def test_two_devices_are_interleaved_and_each_replays_its_own_epochs(project):
     project.makeconftest(SIMULATED)
     result = run(project, "--race-devices", "cpu,sim", "--benchmark-json", "x.json", "-p", "no:randomly")
@@ -126,6 +128,7 @@ def test_two_devices_are_interleaved_and_each_replays_its_own_epochs(project):
     assert [facts["device"] for facts in records[0]["machine"]["devices"]] == ["cpu", "sim"]
 
 
+@needs_sim
 def test_selecting_one_device_races_it_alone(project):
     project.makeconftest(SIMULATED)
     result = run(project, "--race-devices", "cpu,sim", "-k", "sim", "--race-replicates", "2")

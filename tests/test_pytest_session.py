@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from epochbench.records.store import load
+from tests.simulated.needed import needs_sim
 from tests.test_pytest_plugin import ROOT, SUITE, lines, of
 
 HELP = SUITE.partition("def test_blobs")[0]
@@ -495,6 +496,7 @@ def test_exits(race):
     return run_both(*calls)
 
 
+@needs_sim
 def test_without_isolation_prepare_is_called_once_and_both_devices_are_measured(here):
     ran, _ = here
     assert ran.outcomes == {"passed": 2, "failed": 2}, ran.output
@@ -508,6 +510,7 @@ def test_without_isolation_prepare_is_called_once_and_both_devices_are_measured(
     ]
 
 
+@needs_sim
 def test_without_isolation_an_exit_in_a_step_is_a_failed_measurement(here):
     records = lines(here[0])
     measured = of(records, "measurement", workload="exits")
@@ -518,6 +521,7 @@ def test_without_isolation_an_exit_in_a_step_is_a_failed_measurement(here):
     assert records[-1]["status"] == "finished"
 
 
+@needs_sim
 def test_disabled_prepare_is_called_once_and_nothing_is_written(here):
     _, ran = here
     assert (ran.code, ran.outcomes) == (0, {"passed": 2, "deselected": 2}), ran.output

@@ -4,7 +4,6 @@ Installing it is for good, so each program of checks runs once, in a process of 
 """
 
 import functools
-import importlib.metadata
 import json
 import subprocess
 import sys
@@ -12,11 +11,10 @@ from pathlib import Path
 
 import cloudpickle
 import pytest
-from packaging.version import Version
 
-pytestmark = pytest.mark.skipif(
-    Version(importlib.metadata.version("torch")) < Version("2.10"), reason="torch 2.9 has no Python backends"
-)
+from tests.simulated.needed import needs_sim
+
+pytestmark = needs_sim
 ROOT = Path(__file__).parent.parent
 OTHER_DEVICE = "Expected all tensors to be on the same device"
 

@@ -14,6 +14,9 @@ from epochbench.measure.race import Contender, RaceOptions, race
 from epochbench.training import start
 from tests import jobs
 from tests.simulated import device as simulated
+from tests.simulated.needed import needs_sim
+
+pytestmark = needs_sim
 
 QUIET = Recipe(name="quiet")
 LAUNCH, WORK = 5e-6, 40e-6

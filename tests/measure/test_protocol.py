@@ -20,6 +20,7 @@ from epochbench.measure.protocol import Progress, Task
 from tests import jobs
 from tests.simulated import device as simulated
 from tests.simulated.clock import SimulatedClock
+from tests.simulated.needed import needs_sim
 
 NUMBERS = torch.arange(24.0).view(24, 1)
 """Each sample is its own number, so that a model can note which it was given."""
@@ -279,6 +280,7 @@ def test_every_epoch_and_every_measurement_evaluates_the_same_samples(test_data)
     assert again == both[0]
 
 
+@needs_sim
 def test_the_accelerator_is_given_the_samples_that_the_cpu_is_given():
     effort = Effort(epochs=2, steps=2)
     here, there = [], []
@@ -462,6 +464,7 @@ def wasteful_to_make(clock):
     return [make(model=model)]
 
 
+@needs_sim
 def test_the_peak_of_memory_is_that_of_the_epochs_and_not_what_is_left_or_was_before():
     _, (measurement,), _ = measure_in_a_worker(wasteful_to_make, [], "sim", prepare=simulated.prepare())
     assert 4 * 2**16 < measurement["peak_device_bytes"] < 4 * 2**20
