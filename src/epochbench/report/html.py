@@ -82,7 +82,7 @@ def _content(results: Results, published: Path | None) -> dict[str, Any]:
     # matplotlib and seaborn take seconds to import: only a page needs them.
     from epochbench.report import charts
 
-    compared, jobs = (_by_workload(table(results)) for table in (speedups, projections))
+    compared, jobs = (_by_workload(table(results), results.runs) for table in (speedups, projections))
     figures = read_published(Path(published)) if published is not None else []
     cards = answers(compared, jobs, results.measurements, published_context(figures))
     used = {*compared["run"].dropna(), *jobs["run"].dropna()}
@@ -108,9 +108,11 @@ def _content(results: Results, published: Path | None) -> dict[str, Any]:
     }
 
 
-def _by_workload(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of one workload together, in the order in which the workloads first come."""
+def _by_workload(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+    """The rows of one workload together, in the order in which the workloads first come, the newest run's first."""
+    newest = {run: -place for place, run in enumerate(runs["run"])}
     order = {workload: place for place, workload in enumerate(table["workload"].unique())}
+    table = table.sort_values("run", key=lambda names: names.map(newest), kind="stable")
     return table.sort_values("workload", key=lambda names: names.map(order), kind="stable", ignore_index=True)
 
 
