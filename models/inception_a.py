@@ -67,5 +67,5 @@ def workload(data: DataOptions = DataOptions()) -> Workload:
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.01, momentum=0.5),
         batch_size=64,
         epochs=10,
-        quick_steps=560,
+        quick_steps=700,
     )

@@ -68,18 +68,26 @@ def measure_beside_the_truth(emit, counters, clock, *, workload, recipe, device,
         truths.append(clock.timeline() - began if hasattr(clock, "timeline") else 0.0)
 
     protocol.train = watched_train
-    task = protocol.Task(
-        workload=replace(workload, quick_steps=quick_steps),
+    task = first_task(replace(workload, quick_steps=quick_steps), recipe, device)
+    protocol.measure(task, emit, protocol.Progress(counters), clock)
+    return truths
+
+
+def first_task(workload, recipe, device):
+    """The first replicate of a workload on a device, from seed 0, as a quick run makes it."""
+    from epochbench.measure.planning import Effort
+    from epochbench.measure.protocol import Task
+
+    return Task(
+        workload=workload,
         recipe=recipe,
         device=device,
         replicate=1,
         seed=0,
-        effort=protocol.Effort(),
+        effort=Effort(),
         run_began=0.0,
         process_started=time.monotonic(),
     )
-    protocol.measure(task, emit, protocol.Progress(counters), clock)
-    return truths
 
 
 def measure_with_a_slow_loader(emit, counters, clock, *, workload, recipe, loader_seconds):
@@ -96,20 +104,12 @@ def measure_with_a_slow_loader(emit, counters, clock, *, workload, recipe, loade
         return default_collate(items)
 
     data = workload.train_data
-    task = protocol.Task(
-        workload=replace(
-            workload,
-            train_data=lambda: DataLoader(data, batch_size=workload.batch_size, collate_fn=collate),
-            quick_steps=16,
-        ),
-        recipe=recipe,
-        device="sim",
-        replicate=1,
-        seed=0,
-        effort=protocol.Effort(),
-        run_began=0.0,
-        process_started=time.monotonic(),
+    slow = replace(
+        workload,
+        train_data=lambda: DataLoader(data, batch_size=workload.batch_size, collate_fn=collate),
+        quick_steps=16,
     )
+    task = first_task(slow, recipe, "sim")
     protocol.measure(task, emit, protocol.Progress(counters), clock)
 
 

@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--race-epochs",
         metavar="N",
         type=_count,
-        help="timed epochs a measurement (default: 1, or the job's with --race-full)",
+        help="timed epochs a measurement (default: enough for its quick steps, or the job's with --race-full)",
     )
     add(
         "--race-steps",
