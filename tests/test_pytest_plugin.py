@@ -69,6 +69,20 @@ def of(records, kind, **fields):
     return [r for r in records if r["kind"] == kind and all(r[key] == value for key, value in fields.items())]
 
 
+def test_a_recipe_that_a_device_cannot_do_is_skipped_with_the_reason_and_the_others_are_raced(project):
+    result = run(project, "-rs", "--race-devices", "cpu", "--race-recipes", "article,bf16,fp16")
+    result.assert_outcomes(passed=2, skipped=1)
+    result.stdout.fnmatch_lines(["SKIPPED*fp16 is refused on the CPU*"])
+    found = of(lines(project), "measurement")
+    assert {m["recipe"]: (m["status"], m["precision"]) for m in found} == {
+        "article": ("ok", "fp32"),
+        "bf16": ("ok", "bf16"),
+        "fp16": ("skipped", None),
+    }
+    table = speedups(load(project.path / "results/runs")).set_index("recipe")
+    assert table.loc["fp16", "reason"].startswith("fp16 is refused on the CPU")
+
+
 def test_a_users_suite_is_raced_and_leaves_run_file_table_and_page(project):
     result = run(project, "-rs", "--benchmark-json", "x.json", "--race-label", "my desk")
     result.assert_outcomes(passed=1, skipped=1)

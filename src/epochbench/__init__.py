@@ -18,6 +18,7 @@ _HOME = {
     "speedups": "epochbench.analysis.speedups",
     "Speedup": "epochbench.analysis.speedup",
     "projections": "epochbench.analysis.projection",
+    "phases": "epochbench.analysis.phases",
 }
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "Workload",
     "__version__",
     "load",
+    "phases",
     "projections",
     "speedup",
     "speedups",
@@ -45,6 +47,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from epochbench.analysis.phases import phases
     from epochbench.analysis.projection import projections
     from epochbench.analysis.speedup import Speedup, speedup
     from epochbench.analysis.speedups import speedups

@@ -182,10 +182,11 @@ class RaceSession:
     def _contender(self, case: str) -> Contender:
         device, recipe = self.cases[case]
         facts = self.facts[device]
+        precision = RECIPES[recipe].precision
         return Contender(
             device=device,
             recipe=RECIPES[recipe],
-            unavailable=None if facts["available"] else facts["reason"],
+            unavailable=facts["refuses"].get(precision) if facts["available"] else facts["reason"],
         )
 
     def _replay(self, lane: Lane, workload: Workload, request: pytest.FixtureRequest, benchmark: Any) -> None:

@@ -29,22 +29,36 @@ class Training:
     optimizer: torch.optim.Optimizer
     loss_function: Callable[[Any, Any], torch.Tensor] | None
     weights_hash: str
+    scaler: torch.amp.GradScaler | None = None
 
     def step(self, batch: Any) -> torch.Tensor:
         """One training step on one batch, wherever it lies → the loss, on the device."""
         batch = to_device(batch, self.device)
         self.optimizer.zero_grad()
         loss = self.loss(batch)
-        loss.backward()
-        self.optimizer.step()
+        self.backward(loss)
+        self.update()
         return loss
 
     def loss(self, batch: Any) -> torch.Tensor:
-        """The loss of a batch that lies on the device."""
-        if self.workload.step is not None:
-            return self.workload.step(self.model, batch)
-        inputs, targets = pair(batch)
-        return self.loss_function(self.model(inputs), targets)  # type: ignore[misc]
+        """The loss of a batch that lies on the device, in the recipe's precision."""
+        with devices.autocast(self.device, self.recipe.precision):
+            if self.workload.step is not None:
+                return self.workload.step(self.model, batch)
+            inputs, targets = pair(batch)
+            return self.loss_function(self.model(inputs), targets)  # type: ignore[misc]
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """The gradients, of the scaled loss where there is a scaler."""
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+
+    def update(self) -> None:
+        """The optimizer's step."""
+        if self.scaler is None:
+            self.optimizer.step()
+        else:
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
 
 
 def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Training:
@@ -75,7 +89,8 @@ def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Trai
     loss = workload.loss
     if isinstance(loss, nn.Module):
         loss = copy.deepcopy(loss).to(device)
-    return Training(workload, recipe, device, model, optimizer, loss, weights_hash)
+    scaler = torch.amp.GradScaler(torch.device(device).type) if recipe.precision == "fp16" else None
+    return Training(workload, recipe, device, model, optimizer, loss, weights_hash, scaler)
 
 
 def turn_off_dropout(model: nn.Module) -> bool:
@@ -149,14 +164,16 @@ def evaluate(training: Training, batches: Iterable[Any], on_step: Callable[[], N
     for batch in batches:
         batch = to_device(batch, training.device)
         if training.workload.step is not None:
-            loss_sum += training.workload.step(training.model, batch).reshape(())
+            loss_sum += training.loss(batch).reshape(())
             samples += 1
         else:
             inputs, targets = pair(batch)
-            outputs = training.model(inputs)
             count = length_of(targets)
             summed = getattr(training.loss_function, "reduction", "mean") == "sum"
-            loss_sum += training.loss_function(outputs, targets).reshape(()) * (1 if summed else count)  # type: ignore[misc]
+            with devices.autocast(training.device, training.recipe.precision):
+                outputs = training.model(inputs)
+                loss = training.loss_function(outputs, targets)  # type: ignore[misc]
+            loss_sum += loss.reshape(()) * (1 if summed else count)
             samples += count
             if is_classification(outputs, targets):
                 judged = targets != getattr(training.loss_function, "ignore_index", -100)

@@ -193,7 +193,8 @@ def test_a_race_gives_one_row_with_the_columns_of_the_interface(tmp_path):
     assert list(frame) == [
         "workload", "recipe", "machine", "data", "baseline", "device", "baseline_seconds", "seconds", "speedup",
         "low", "high", "replicates", "verdict", "reason", "parity", "weights", "baseline_job_seconds",
-        "job_seconds", "job_projected", "run", "flags",
+        "job_seconds", "job_projected", "run", "flags", "parity_gap", "parity_step", "baseline_flops_per_second",
+        "flops_per_second", "baseline_peak_share", "peak_share", "not_judged",
     ]  # fmt: skip
     row = only(frame)
     assert row["workload"], row["device"] == ("cnn", "cuda")

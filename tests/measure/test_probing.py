@@ -14,7 +14,7 @@ def probe(*names):
 
 def test_a_probe_tells_each_device_in_the_order_asked_and_torchs_own_versions():
     found = probe("cpu", "cpu")
-    assert found["devices"] == [{"device": "cpu", "available": True}] * 2
+    assert found["devices"] == [{"device": "cpu", "available": True, "refuses": devices.refusals("cpu")}] * 2
     assert found["machine"] == {"cpu_capability": torch.backends.cpu.get_cpu_capability()}
     assert found["software"]["torch"] == torch.__version__
     assert found["software"]["python"] == ".".join(map(str, sys.version_info[:3]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from statistics import fmean, stdev
 from typing import Any
 
+from epochbench.analysis.gate import learning_not_judged
 from epochbench.analysis.sides import Row, Side
 
 SPREADS = (0.25, 0.10)
@@ -25,6 +26,16 @@ def flags(side: Side) -> list[str]:
         *_surroundings(list(side.ok.values())),
     ]
     return [flag for flag in found if flag is not None]
+
+
+def not_judged(side: Side) -> list[str]:
+    """What cannot be said of this device's race, being too short, such as "whether it learns (3 training steps …"."""
+    found = [learning_not_judged(row) for row in side.ok.values()]
+    fewest = min((len(side.timed(replicate)) for replicate in side.ok), default=FEWEST_EPOCHS)
+    if fewest < FEWEST_EPOCHS:
+        epochs = f"{fewest} timed epoch{'s' * (fewest != 1)}, {FEWEST_EPOCHS} are needed"
+        found.append(f"a slow first epoch or a slope ({epochs})")
+    return list(dict.fromkeys(why for why in found if why is not None))
 
 
 def machine_flags(run: Row) -> list[str]:
@@ -80,6 +91,9 @@ def _surroundings(rows: list[Row]) -> list[str]:
         found.append(f"other processes computed on the GPU: {strangers}")
     if any(_known(rows, "flushes_denormals")):
         found.append("numbers below the normal range are taken for 0")
+    if any(_known(rows, "emulated_precision")):
+        who = "the CPU has no AMX and no AVX512-BF16" if rows[0]["device"] == "cpu" else "the device has none of it"
+        found.append(f"{rows[0]['precision']} is emulated, which is slower than fp32: {who}")
     return found
 
 

@@ -61,13 +61,22 @@ def untrained(side: Side, other: Side) -> str | None:
         means = [epoch["mean_loss"] for epoch in side.timed(replicate)]
         if recorded and None in means:
             return f"{who}: the mean loss is no number in timed epoch {means.index(None) + 1}"
-        third = len(losses) // 3
-        frozen = str(row["weights"] or "").startswith("random frozen")
-        if len(losses) >= STEPS_TO_JUDGE_LEARNING and not frozen:
+        if learning_not_judged(row) is None:
+            third = len(losses) // 3
             first, last = fmean(losses[:third]), fmean(losses[-third:])
             if last >= first:
                 change = f"the loss went from {first:.4g} to {last:.4g} in {len(losses)} steps"
                 return f"{who}: did not train: {change}"
+    return None
+
+
+def learning_not_judged(row: Row) -> str | None:
+    """Why it cannot be said of a measurement whether its loss fell; None where it can."""
+    steps = len(row["losses"])
+    if str(row["weights"] or "").startswith("random frozen"):
+        return "whether it learns (its backbone is random and frozen)"
+    if steps < STEPS_TO_JUDGE_LEARNING:
+        return f"whether it learns ({steps} training step{'s' * (steps != 1)}, {STEPS_TO_JUDGE_LEARNING} are needed)"
     return None
 
 

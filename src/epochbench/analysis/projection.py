@@ -53,7 +53,8 @@ class Job:
 def projections(results: Results, *, confidence: float = 0.95) -> pd.DataFrame:
     """A row a workload × recipe × machine × device that was measured, each from the newest run that has it.
 
-    Times are in seconds; `low` and `high` are the t interval of the mean log job over 3 or more replicates.
+    Times are in seconds; `low` and `high` are where one more such job would land (the t prediction interval
+    of the log, of 3 or more replicates).
     """
     import pandas as pd
 
@@ -147,12 +148,16 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _interval(jobs: Sequence[float], confidence: float) -> tuple[float | None, float | None]:
-    """The t interval of the mean log, of at least 3 positive times; (None, None) otherwise."""
+    """Where one more such job would land: the t prediction interval of a log time, from at least 3 positive ones.
+
+    Its half-width is t × s × √(1 + 1/n), wider than that of the mean, since a job that someone runs is one job and
+    not the mean of many. See Hahn and Meeker, Statistical Intervals, section 4.7. (None, None) for fewer times.
+    """
     if len(jobs) < 3 or min(jobs) <= 0:
         return None, None
     from scipy.special import stdtrit
 
     logs = [math.log(seconds) for seconds in jobs]
-    half = float(stdtrit(len(logs) - 1, (1 + confidence) / 2)) * stdev(logs) / math.sqrt(len(logs))
+    half = float(stdtrit(len(logs) - 1, (1 + confidence) / 2)) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
     centre = fmean(logs)
     return math.exp(centre - half), math.exp(centre + half) if centre + half < LARGEST_LOG else None

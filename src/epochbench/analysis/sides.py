@@ -44,7 +44,7 @@ class Side:
     def fact(self, name: str) -> Any:
         """The first known value of a field, those that ended well first."""
         rows = [*self.ok.values(), *self.measurements]
-        return next((row[name] for row in rows if row[name] is not None), None)
+        return next((row[name] for row in rows if row.get(name) is not None), None)
 
     def timed(self, replicate: int) -> list[Row]:
         """The timed epochs of a replicate in order, without the warm-up."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from epochbench.analysis.flags import flags
+from epochbench.analysis.flags import flags, not_judged
 from epochbench.analysis.gate import how_it_ended, unequal, untrained, unusable
-from epochbench.analysis.parity import parity
+from epochbench.analysis.parity import Parity, parity
+from epochbench.analysis.phases import flops_per_second, peak_share
 from epochbench.analysis.projection import job
 from epochbench.analysis.sides import Side, plain_rows, races
 from epochbench.analysis.speedup import Speedup, speedup, without
@@ -25,7 +26,9 @@ COLUMNS = {
     "device": "object", "baseline_seconds": "float64", "seconds": "float64", "speedup": "float64",
     "low": "float64", "high": "float64", "replicates": "Int64", "verdict": "object", "reason": "object",
     "parity": "object", "weights": "object", "baseline_job_seconds": "float64", "job_seconds": "float64",
-    "job_projected": "boolean", "run": "object", "flags": "object",
+    "job_projected": "boolean", "run": "object", "flags": "object", "parity_gap": "float64",
+    "parity_step": "Int64", "baseline_flops_per_second": "float64", "flops_per_second": "float64",
+    "baseline_peak_share": "float64", "peak_share": "float64", "not_judged": "object",
 }  # fmt: skip
 
 
@@ -34,8 +37,11 @@ def speedups(results: Results, *, baseline: str = "cpu", confidence: float = 0.9
 
     `seconds` are the geometric mean over the replicates of the mean timed epoch, over the blocks that the
     speedup uses. Of several runs of a machine the newest counts that recorded both devices. A device that
-    was not measured has a row all the same, with the verdict `not measured` and the reason. Raises
-    ValueError for a baseline that no run has.
+    was not measured has a row all the same, with the verdict `not measured` and the reason. `parity_gap` is the
+    largest relative gap between the losses of the two devices and `parity_step` the step, from 1, where it first
+    leaves the tolerance. `flops_per_second` is what the timed steps reach, `peak_share` what that is of a large
+    matrix product's rate on the same device. `not_judged` is what so short a race cannot tell. Raises ValueError
+    for a baseline that no run has.
     """
     import pandas as pd
 
@@ -93,6 +99,8 @@ def _not_raced(base: Side, devices: list[dict[str, Any]]) -> _Pairing:
     if others:
         name = others[0]["device"]
         why = None if others[0]["available"] else others[0].get("reason")
+    if not base.tried and base.measurements:
+        why = base.measurements[-1]["reason"] or why
     why = why or f"only {base.device} was raced in this run"
     skipped = {"status": "skipped", "reason": why, "replicate": None, "data": None, "weights": None}
     who = {"run": base.run, "machine": base.machine, "workload": base.workload, "recipe": base.recipe}
@@ -103,6 +111,7 @@ def _row(base: Side | None, side: Side, baseline: str, confidence: float) -> dic
     pairs = [replicate for replicate in side.ok if base is not None and replicate in base.ok]
     found = _judge(base, side, baseline, pairs, confidence)
     jobs = [None if one is None or not one.ok else job(one) for one in (base, side)]
+    same = _parity(base, side, pairs)
     projected = [one.projected for one in jobs if one is not None]
     return {
         "workload": side.workload,
@@ -119,7 +128,7 @@ def _row(base: Side | None, side: Side, baseline: str, confidence: float) -> dic
         "replicates": found.replicates,
         "verdict": found.verdict,
         "reason": found.reason,
-        "parity": _parity(base, side, pairs),
+        "parity": _parity_words(same, base, side),
         "weights": (base and base.fact("weights")) or side.fact("weights"),
         "baseline_job_seconds": jobs[0] and jobs[0].job_seconds,
         "job_seconds": jobs[1] and jobs[1].job_seconds,
@@ -128,6 +137,13 @@ def _row(base: Side | None, side: Side, baseline: str, confidence: float) -> dic
         "flags": "; ".join(
             f"{one.device}: {', '.join(found)}" for one in (base, side) if one and (found := flags(one))
         ),
+        "parity_gap": same.largest_gap,
+        "parity_step": same.first_step_outside,
+        "baseline_flops_per_second": base and flops_per_second(base),
+        "flops_per_second": flops_per_second(side),
+        "baseline_peak_share": base and peak_share(base),
+        "peak_share": peak_share(side),
+        "not_judged": "; ".join(dict.fromkeys(why for one in (base, side) if one for why in not_judged(one))),
     }
 
 
@@ -183,15 +199,21 @@ def _left_out(base: Side, side: Side, pairs: Sequence[int]) -> list[str]:
     return notes
 
 
-def _parity(base: Side | None, side: Side, pairs: Sequence[int]) -> str:
+def _parity(base: Side | None, side: Side, pairs: Sequence[int]) -> Parity:
     if base is None or not pairs:
-        return "not judged: there is no block in which both devices ended well"
-    of_base, of_side = base.ok[pairs[0]], side.ok[pairs[0]]
+        return Parity(status="not judged", reason="there is no block in which both devices ended well")
     if unequal(base, side, pairs):
-        return "not judged: the work is not equal"
+        return Parity(status="not judged", reason="the work is not equal")
+    of_base, of_side = base.ok[pairs[0]], side.ok[pairs[0]]
     losses = [one.fact("losses_without_dropout") for one in (base, side)]
     if losses == [None, None]:
-        return str(parity(of_base["losses"], of_side["losses"], precision=of_base["precision"]))
-    if None in losses:
-        return "not judged: the losses without dropout are known of one device alone"
-    return f"{parity(*losses, precision=of_base['precision'])}, with dropout off"
+        losses = [of_base["losses"], of_side["losses"]]
+    elif None in losses:
+        return Parity(status="not judged", reason="the losses without dropout are known of one device alone")
+    return parity(*losses, precision=of_base["precision"])
+
+
+def _parity_words(same: Parity, base: Side | None, side: Side) -> str:
+    if same.status == "not judged" or base is None or base.fact("losses_without_dropout") is None:
+        return str(same)
+    return f"{same}, with dropout off"

@@ -14,11 +14,8 @@ from typing import Any
 import torch
 
 from epochbench import devices
+from epochbench.records.schema import PHASES
 from epochbench.training import LossTrail, Training, to_device
-
-PHASES = ("waiting", "transfer", "forward", "backward", "optimizer", "reading")
-"""Waiting for data, copying the batch to the device, forward with the loss, backward, the optimizer's step, and
-reading the loss, in the order of a step."""
 
 
 class Marks:
@@ -62,9 +59,9 @@ def measure_phases(training: Training, batches: Iterable[Any], steps: int, clock
         training.optimizer.zero_grad()
         loss = training.loss(batch)
         marks.mark()
-        loss.backward()
+        training.backward(loss)
         marks.mark()
-        training.optimizer.step()
+        training.update()
         marks.mark()
         trail.append(loss)
         marks.mark()
@@ -92,13 +89,14 @@ def measure_compute(training: Training, batch: Any, steps: int, clock: Any) -> d
     return {"compute_only_steps": steps, "compute_only_seconds": clock() - began}
 
 
-def measure_matmul(device: str, clock: Any, *, times: int = 3) -> float | None:
-    """FLOP/s of a square fp32 matrix product, the fastest of some: what the device can do with its precision set.
+def measure_matmul(device: str, precision: str, clock: Any, *, times: int = 3) -> float | None:
+    """FLOP/s of a square matrix product, the fastest of some: what the device can do in this, the pinned precision.
 
     A product of two (size, size) matrices takes 2 × size³ operations. None by a clock that stands still.
     """
     size = devices.matmul_size(device)
-    left, right = (torch.rand(size, size).to(device) for _ in range(2))
+    dtype = devices.AUTOCAST.get(precision, torch.float32)
+    left, right = (torch.rand(size, size).to(device, dtype) for _ in range(2))
     torch.mm(left, right)
     best = float("inf")
     for _ in range(times):

@@ -14,7 +14,7 @@ from epochbench.measure.machine import without_names
 def probe(emit: Any, counters: Any, clock: Any, *, names: list[str]) -> dict[str, Any]:
     """The devices' facts, found by using them, with torch's own. Raises ValueError for a device unknown to torch."""
     return {
-        "devices": [_nameless(devices.probe(name)) for name in names],
+        "devices": [_facts(name) for name in names],
         "machine": {"cpu_capability": torch.backends.cpu.get_cpu_capability()},
         "software": {
             "python": platform.python_version(),
@@ -26,8 +26,11 @@ def probe(emit: Any, counters: Any, clock: Any, *, names: list[str]) -> dict[str
     }
 
 
-def _nameless(facts: dict[str, Any]) -> dict[str, Any]:
-    return facts | {"reason": without_names(facts["reason"])} if facts.get("reason") else facts
+def _facts(name: str) -> dict[str, Any]:
+    facts = devices.probe(name)
+    if facts["available"]:
+        return facts | {"refuses": devices.refusals(name)}
+    return facts | {"reason": without_names(facts["reason"])}
 
 
 def _torchvision_version() -> str | None:

@@ -118,12 +118,15 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
         "batches_hash": batches_hash,
         "threads": threads,
         "flushes_denormals": devices.flushes_denormals(task.device),
+        "emulated_precision": devices.emulates(task.device, task.recipe.precision),
         "peak_device_bytes": devices.peak_bytes(task.device),
         "peak_process_bytes": machine.peak_process_bytes(),
         "losses": losses[:LOSSES_KEPT],
         "synchronized": True,
     }
-    record |= _verdict(losses) | evaluation | _work(task, training, feed, evaluation_feed, todo)
+    record |= (
+        _verdict(losses, task.recipe.precision) | evaluation | _work(task, training, feed, evaluation_feed, todo)
+    )
     if task.replicate == 1:
         record |= _passes_apart(task, training, feed, todo, clock)
     emit({"kind": "measurement", "at_seconds": task.now()} | task.who | record)
@@ -209,7 +212,7 @@ def _passes_apart(task: Task, training: Training, feed: Feed, todo: Plan, clock:
     try:
         found |= _phases(task, training, feed, todo, clock)
         found |= _without_dropout(task, training, feed, todo)
-        found["matmul_flops_per_second"] = measure_matmul(task.device, clock)
+        found["matmul_flops_per_second"] = measure_matmul(task.device, task.recipe.precision, clock)
     except Exception as error:
         # Out of memory, say, where the training filled the device.
         found["passes_apart_reason"] = machine.without_names(f"{type(error).__name__}: {error}")[:300]
@@ -249,8 +252,8 @@ def _first_timed(batches: Iterator[Any], epoch: dict[str, Any], clock: Clock) ->
         yield batch
 
 
-def _verdict(losses: list[float]) -> dict[str, Any]:
-    if changed := devices.unpinned():
+def _verdict(losses: list[float], precision: str) -> dict[str, Any]:
+    if changed := devices.unpinned(precision):
         return {"status": "invalid", "reason": f"the training changed the precision: {', '.join(changed)}"}
     for step, loss in enumerate(losses):
         if not math.isfinite(loss):

@@ -17,6 +17,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
 SCHEMA_VERSION = 1
 
+PHASES = ("waiting", "transfer", "forward", "backward", "optimizer", "reading")
+"""Waiting for data, copying the batch to the device, forward with the loss, backward, the optimizer's step, and
+reading the loss, in the order of a step."""
+
 Status = Literal["ok", "skipped", "failed", "out_of_memory", "timeout", "interrupted", "invalid"]
 
 
@@ -36,7 +40,10 @@ class Record(BaseModel):
 
 
 class DeviceFacts(Record):
-    """One device as the probe saw it; `reason` says why it cannot be used where `available` is false."""
+    """One device as the probe saw it; `reason` says why it cannot be used where `available` is false.
+
+    `refuses` says for a precision why a device that can be used does not train in it.
+    """
 
     device: Name
     available: bool
@@ -45,6 +52,7 @@ class DeviceFacts(Record):
     memory_bytes: int | None = None
     capability: str | None = None
     driver: str | None = None
+    refuses: dict[str, str] = {}
 
 
 class Machine(Record):
@@ -184,6 +192,7 @@ class MeasurementRecord(Record):
     throttled: tuple[str, ...] | None = None
     foreign_gpu_processes: Count | None = None
     flushes_denormals: bool | None = None
+    emulated_precision: bool | None = None
 
     # what it took and what it learned
     threads: Count | None = None

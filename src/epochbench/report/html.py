@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from epochbench.analysis.phases import phases
 from epochbench.analysis.projection import projections
 from epochbench.analysis.speedups import speedups
 from epochbench.errors import InputError
@@ -96,6 +97,7 @@ def _content(results: Results, published: Path | None) -> dict[str, Any]:
         "in_process": bool(results.measurements["isolation"].eq("none").any()),
         "speedups": tables.speedup_table(compared),
         "jobs": tables.job_table(jobs),
+        "steps": tables.step_table(_by_workload(phases(results), results.runs)),
         "job_chart": Markup(charts.job_time_chart(jobs)),
         "job_undrawn": charts.job_time_undrawn(jobs),
         "any_projected": bool(jobs["projected"].eq(True).fillna(False).any()),

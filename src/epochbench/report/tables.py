@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from epochbench.analysis.flags import machine_flags
+from epochbench.records.schema import PHASES
 from epochbench.report.wording import (
     DASH,
     UNKNOWN,
@@ -20,6 +21,8 @@ from epochbench.report.wording import (
     missing_device,
     moment,
     present,
+    rate,
+    scaled,
     shortened,
     significant,
     speedup_words,
@@ -72,6 +75,7 @@ def speedup_table(speedups: pd.DataFrame) -> Table:
         ("Reason", False),
         ("Same training?", False),
         ("Watch out", False),
+        ("Not judged", False),
     )
     rows = []
     for row in speedups.to_dict("records"):
@@ -89,6 +93,7 @@ def speedup_table(speedups: pd.DataFrame) -> Table:
                 _reason(row["reason"]),
                 DASH if row["verdict"] == "not measured" else _parity(row["parity"]),
                 _reason(row["flags"]),
+                _reason(row["not_judged"]),
             ]
         )
     return made_table(columns, rows)
@@ -97,7 +102,7 @@ def speedup_table(speedups: pd.DataFrame) -> Table:
 def _parity(value: Any) -> str:
     said = _text(value)
     if said.startswith("same"):
-        return "yes"
+        return f"yes{said.removeprefix('same')}"
     return f"no, it {said}" if said.startswith("differs") else said
 
 
@@ -141,6 +146,27 @@ def _how(row: Row) -> str:
         return "measured"
     cut = present(row.get("epoch_projected"))
     return "projected" if cut is None else f"projected from {'cut' if cut else 'whole'} epochs"
+
+
+def step_table(phases: pd.DataFrame) -> Table:
+    """What a step takes, phase by phase, and what rate of arithmetic and how much memory that is."""
+    columns = (
+        ("Workload", False), ("Machine", False), ("Recipe", False), ("Device", False), ("Timed step (ms)", True),
+        *((f"{name.capitalize()} (ms)", True) for name in PHASES), ("Compute only (ms)", True),
+        ("Samples/s", True), ("Samples/s, compute only", True), ("GFLOP/s", True), ("Of a matrix product (%)", True),
+        ("Peak memory, device (MiB)", True), ("Peak memory, process (MiB)", True),
+    )  # fmt: skip
+    rows = []
+    for row in phases.to_dict("records"):
+        times = [row["step_seconds"], *(row[f"{name}_step_seconds"] for name in (*PHASES, "compute_only"))]
+        rows.append([
+            clean(row["workload"]), clean(row["machine"]), clean(row["recipe"]), device_word(row["device"]),
+            *(significant(scaled(seconds, 1e3)) for seconds in times),
+            *(significant(rate(row["batch_size"], seconds)) for seconds in (times[0], times[-1])),
+            significant(scaled(row["flops_per_second"], 1e-9)), significant(scaled(row["peak_share"], 100)),
+            *(significant(scaled(row[f"peak_{kind}_bytes"], 2**-20)) for kind in ("device", "process")),
+        ])  # fmt: skip
+    return made_table(columns, rows)
 
 
 def machine_table(runs: pd.DataFrame, used: set[str]) -> tuple[list[str], list[tuple[str, list[list[str]]]]]:

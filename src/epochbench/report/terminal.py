@@ -185,6 +185,9 @@ def _lines_below(rows: Sequence[Row]) -> list[str]:
         if str(row["parity"]).startswith("differs")
     ]
     lines += [f"{printable(row['workload'])}: {printable(row['flags'])}" for row in rows if row["flags"]]
+    for why in dict.fromkeys(why for row in rows for why in row["not_judged"].split("; ") if why):
+        names = dict.fromkeys(printable(row["workload"]) for row in rows if why in row["not_judged"])
+        lines.append(f"not judged: {printable(why)}: {', '.join(names)}")
     if all(row["verdict"] == "not measured" for row in rows):
         lines += [line for row in rows for line in published_lines(row)]
     return lines

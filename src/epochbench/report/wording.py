@@ -85,6 +85,18 @@ def significant(value: float | None) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def scaled(value: float | None, factor: float) -> float | None:
+    """The value in another unit."""
+    value = present(value)
+    return None if value is None else value * factor
+
+
+def rate(number: float | None, seconds: float | None) -> float | None:
+    """So many of them a second; None where either is not known."""
+    number, seconds = present(number), present(seconds)
+    return number / seconds if number is not None and seconds else None
+
+
 def times(ratio: float | None) -> str:
     """A ratio: 124×, 30.9×, 0.56×."""
     ratio = present(ratio)

@@ -1,0 +1,98 @@
+"""Where the time of a training step goes on each device, and what rate of arithmetic it reaches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from epochbench.analysis.sides import Side, finite, races
+from epochbench.records.schema import PHASES
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from epochbench.records.store import Results
+
+KEY = ("workload", "recipe", "machine", "device", "data")
+COLUMNS = {
+    **dict.fromkeys((*KEY, "run"), "object"),
+    "step_seconds": "float64",
+    **dict.fromkeys((f"{phase}_step_seconds" for phase in PHASES), "float64"),
+    "phase_step_seconds": "float64",
+    "compute_only_step_seconds": "float64",
+    "batch_size": "Int64",
+    "flops_per_step": "float64",
+    "flops_per_second": "float64",
+    "matmul_flops_per_second": "float64",
+    "peak_share": "float64",
+    "peak_device_bytes": "Int64",
+    "peak_process_bytes": "Int64",
+    "reason": "object",
+}
+
+
+def phases(results: Results) -> pd.DataFrame:
+    """A row a workload × recipe × machine × device that was measured, each from the newest run that has it.
+
+    `step_seconds` is a step of the timed epochs, the loader in it. A phase's seconds a step, their sum's
+    (`phase_step_seconds`, by the clock) and `compute_only_step_seconds` (one batch that lies on the device, again and
+    again) are of the passes apart. `flops_per_second` is what the timed steps reach, and `peak_share` that rate over
+    the one of a large matrix product on the same device. `reason` says why the passes apart were not made.
+    """
+    import pandas as pd
+
+    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for (run, workload, recipe), sides in races(results).items():
+        for device, side in sides.items():
+            if side.ok:
+                key = (workload, recipe, side.machine, device, side.data)
+                newest[key] = dict(zip(KEY, key, strict=True)) | {"run": run} | _of_side(side)
+    rows = list(newest.values())
+    return pd.DataFrame(
+        {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
+    )
+
+
+def step_seconds(side: Side) -> float | None:
+    """The mean step of the timed epochs of the replicates that ended well; None where a time is missing."""
+    epochs = [epoch for replicate in side.ok for epoch in side.timed(replicate)]
+    steps = sum(epoch["steps"] for epoch in epochs)
+    if not steps or any(epoch["seconds"] is None or epoch["seconds"] <= 0 for epoch in epochs):
+        return None
+    return finite(sum(epoch["seconds"] for epoch in epochs) / steps)
+
+
+def flops_per_second(side: Side) -> float | None:
+    """The FLOP/s that the timed steps reach: the FLOPs of a step, by torch's counter, over its mean time."""
+    return _over(side.fact("flops_per_step"), step_seconds(side))
+
+
+def peak_share(side: Side) -> float | None:
+    """That rate as a share of what one large matrix product reaches on the device in the same precision."""
+    return _over(flops_per_second(side), side.fact("matmul_flops_per_second"))
+
+
+def _of_side(side: Side) -> dict[str, Any]:
+    apart = next((row for row in side.ok.values() if row["phase_steps"]), {})
+    steps = apart.get("phase_steps")
+    return {
+        "step_seconds": step_seconds(side),
+        **{f"{phase}_step_seconds": _over(apart.get(f"{phase}_seconds"), steps) for phase in PHASES},
+        "phase_step_seconds": _over(apart.get("phase_pass_seconds"), steps),
+        "compute_only_step_seconds": _over(side.fact("compute_only_seconds"), side.fact("compute_only_steps")),
+        "batch_size": side.fact("batch_size"),
+        "flops_per_step": side.fact("flops_per_step"),
+        "flops_per_second": flops_per_second(side),
+        "matmul_flops_per_second": side.fact("matmul_flops_per_second"),
+        "peak_share": peak_share(side),
+        "peak_device_bytes": _largest(side, "peak_device_bytes"),
+        "peak_process_bytes": _largest(side, "peak_process_bytes"),
+        "reason": side.fact("passes_apart_reason"),
+    }
+
+
+def _over(number: float | None, other: float | None) -> float | None:
+    return finite(number / other) if number is not None and other is not None and other > 0 else None
+
+
+def _largest(side: Side, name: str) -> int | None:
+    return max((row[name] for row in side.ok.values() if row[name] is not None), default=None)
