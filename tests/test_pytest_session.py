@@ -87,8 +87,8 @@ def finish(process, folder, seconds=120):
     return Ran(path=folder, code=process.returncode, output=output)
 
 
-def run(folder, *options):
-    return finish(start(folder, *options), folder)
+def run(folder, *options, environment=None):
+    return finish(start(folder, *options, environment=environment), folder)
 
 
 def run_both(first, second):
@@ -275,6 +275,9 @@ from pathlib import Path
 import pytest
 
 torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)
+torch.use_deterministic_algorithms(True, warn_only=True)
+torch.backends.cudnn.benchmark = True
 
 def test_first(race):
     race(workload(name="same"))
@@ -302,10 +305,11 @@ def test_conftest(race, net):
 
 def test_environment(race, monkeypatch, request):
     monkeypatch.setenv("SHADE", "teal")
+    monkeypatch.delenv("GONE")
     proof = request.config.rootpath / "proof"
 
     def model():
-        proof.write_text(f"{os.environ['SHADE']} {torch.get_default_dtype()}")
+        proof.write_text(f"{os.environ['SHADE']} {os.environ.get('GONE')} {torch.get_default_dtype()}")
         return nn.Linear(4, 3)
 
     race(workload(name="environment", model=model))
@@ -318,7 +322,7 @@ def test_environment(race, monkeypatch, request):
         + "def test_one(race):\n    race(workload(name='one'))\n\n"
         + "def test_two(race):\n    race(workload(name='two', batch_size=32))\n"
     )
-    return run(folder, *ONE, "--import-mode=importlib", "--benchmark-json=x.json", "-v")
+    return run(folder, *ONE, "--import-mode=importlib", "--benchmark-json=x.json", "-v", environment={"GONE": "here"})
 
 
 def test_the_second_race_of_a_name_fails_in_one_line(many):
@@ -353,8 +357,10 @@ def test_a_model_of_a_conftest_reaches_the_worker(many):
     assert measured["status"] == "ok"
 
 
-def test_the_environment_and_the_default_dtype_of_the_suite_reach_the_worker(many):
-    assert (many.path / "proof").read_text() == "teal torch.float64"
+def test_the_environment_and_the_settings_of_the_suite_reach_the_worker_and_are_recorded(many):
+    assert (many.path / "proof").read_text() == "teal None torch.float64"
+    (measured,) = of(lines(many), "measurement", workload="environment")
+    assert (measured["threads"], measured["deterministic"], measured["cudnn_benchmark"]) == (1, True, True)
 
 
 @pytest.fixture(scope="module")

@@ -194,7 +194,8 @@ def test_a_race_gives_one_row_with_the_columns_of_the_interface(tmp_path):
         "workload", "recipe", "machine", "data", "baseline", "device", "baseline_seconds", "seconds", "speedup",
         "low", "high", "replicates", "verdict", "reason", "parity", "weights", "baseline_job_seconds",
         "job_seconds", "job_projected", "run", "flags", "parity_gap", "parity_step", "baseline_flops_per_second",
-        "flops_per_second", "baseline_peak_share", "peak_share", "not_judged",
+        "flops_per_second", "baseline_peak_share", "peak_share", "not_judged", "cpus",
+        "baseline_threads", "threads",
     ]  # fmt: skip
     row = only(frame)
     assert row["workload"], row["device"] == ("cnn", "cuda")
@@ -489,3 +490,17 @@ def test_a_model_with_dropout_is_compared_with_it_off(tmp_path):
 def test_losses_without_dropout_of_one_device_alone_judge_nothing(tmp_path):
     row = only(table(tmp_path, changes={("cnn", "cpu", 0): {"losses_without_dropout": [2.0]}}))
     assert row["parity"].startswith("not judged: the losses without dropout")
+
+
+def test_the_cpus_of_the_machine_and_the_threads_of_both_devices_stand_in_every_row(tmp_path):
+    changes = {("cnn", "cpu"): {"threads": 1}, ("cnn", "cuda"): {"threads": 2}}
+    row = only(table(tmp_path, workloads=FASTER, changes=changes, machine={"cpus_usable": 3}))
+    assert (row["cpus"], row["baseline_threads"], row["threads"]) == (3, 1, 2)
+    row = only(table(tmp_path, workloads=FASTER, machine={"cpus_usable": None}))
+    assert row["cpus"] is None
+
+
+def test_a_race_under_deterministic_algorithms_is_not_compared_with_one_without(tmp_path):
+    changes = {("cnn", "cpu"): {"deterministic": False}, ("cnn", "cuda"): {"deterministic": True}}
+    row = only(table(tmp_path, workloads=FASTER, changes=changes))
+    assert row["reason"] == "not comparable: deterministic is False on cpu and True on cuda"

@@ -13,7 +13,7 @@ STEPS_TO_JUDGE_LEARNING = 20
 
 EQUAL_FIELDS = (
     "batch_size", "precision", "data", "data_fingerprint", "weights", "weights_hash", "order_hash",
-    "batches_hash", "seed", "epoch_steps",
+    "batches_hash", "seed", "epoch_steps", "deterministic",
 )  # fmt: skip
 EQUAL_EPOCH_FIELDS = ("steps", "evaluation_steps")
 

@@ -28,7 +28,8 @@ COLUMNS = {
     "parity": "object", "weights": "object", "baseline_job_seconds": "float64", "job_seconds": "float64",
     "job_projected": "boolean", "run": "object", "flags": "object", "parity_gap": "float64",
     "parity_step": "Int64", "baseline_flops_per_second": "float64", "flops_per_second": "float64",
-    "baseline_peak_share": "float64", "peak_share": "float64", "not_judged": "object",
+    "baseline_peak_share": "float64", "peak_share": "float64", "not_judged": "object", "cpus": "Int64",
+    "baseline_threads": "Int64", "threads": "Int64",
 }  # fmt: skip
 
 
@@ -40,8 +41,9 @@ def speedups(results: Results, *, baseline: str = "cpu", confidence: float = 0.9
     was not measured has a row all the same, with the verdict `not measured` and the reason. `parity_gap` is the
     largest relative gap between the losses of the two devices and `parity_step` the step, from 1, where it first
     leaves the tolerance. `flops_per_second` is what the timed steps reach, `peak_share` what that is of a large
-    matrix product's rate on the same device. `not_judged` is what so short a race cannot tell. Raises ValueError
-    for a baseline that no run has.
+    matrix product's rate on the same device. `not_judged` is what so short a race cannot tell. `cpus` are those
+    that the machine's process may use, `threads` those that a device's process computed with. Raises ValueError for
+    a baseline that no run has.
     """
     import pandas as pd
 
@@ -56,7 +58,9 @@ def speedups(results: Results, *, baseline: str = "cpu", confidence: float = 0.9
                 chosen[pairing.key] = pairing
     raced = {pairing.key[:4] for pairing in chosen.values() if pairing.raced}
     needed = [pairing for pairing in chosen.values() if pairing.raced or pairing.key[:4] not in raced]
+    cpus = {row["run"]: row["cpus_usable"] for row in plain_rows(results.runs)}
     rows = [_row(pairing.base, pairing.side, baseline, confidence) for pairing in needed]
+    rows = [row | {"cpus": cpus[row["run"]]} for row in rows]
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     )
@@ -143,6 +147,8 @@ def _row(base: Side | None, side: Side, baseline: str, confidence: float) -> dic
         "flops_per_second": flops_per_second(side),
         "baseline_peak_share": base and peak_share(base),
         "peak_share": peak_share(side),
+        "baseline_threads": base and base.fact("threads"),
+        "threads": side.fact("threads"),
         "not_judged": "; ".join(dict.fromkeys(why for one in (base, side) if one for why in not_judged(one))),
     }
 

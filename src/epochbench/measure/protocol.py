@@ -117,6 +117,8 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     record |= {
         "batches_hash": batches_hash,
         "threads": threads,
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "flushes_denormals": devices.flushes_denormals(task.device),
         "emulated_precision": devices.emulates(task.device, task.recipe.precision),
         "peak_device_bytes": devices.peak_bytes(task.device),

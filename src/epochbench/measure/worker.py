@@ -24,10 +24,10 @@ from types import MappingProxyType
 from typing import Any
 
 import cloudpickle
-import torch
 
 from epochbench.errors import InputError
 from epochbench.measure.parcel import by_value
+from epochbench.measure.settings import apply_settings, torch_settings
 
 Message = dict[str, Any]
 Job = Callable[..., Any]
@@ -67,7 +67,7 @@ def run(
     _widen(sender)
     counters = context.RawArray("q", COUNTERS)
     with by_value():
-        first = cloudpickle.dumps((job, dict(arguments), prepare, dict(os.environ), torch.get_default_dtype()))
+        first = cloudpickle.dumps((job, dict(arguments), prepare, dict(os.environ), torch_settings()))
     # The worker unlinks it once it has it open, so that no way of dying leaves it behind.
     output = tempfile.NamedTemporaryFile(prefix="epochbench-", suffix=".log", delete=False)  # noqa: SIM115
     process = context.Process(
@@ -250,10 +250,12 @@ def _main(first: bytes, blob: bytes, sender: Connection, counters: Any, output: 
         sender.send_bytes(cloudpickle.dumps(message))
 
     try:
-        job, arguments, prepare, environment, dtype = cloudpickle.loads(first)
-        # As in the suite's own process, which may have set them after the fork server started.
+        job, arguments, prepare, environment, settings = cloudpickle.loads(first)
+        # As in the suite's own process, which may have changed them after the fork server started.
         os.environ.update(environment)
-        torch.set_default_dtype(dtype)
+        for name in os.environ.keys() - environment.keys():
+            del os.environ[name]
+        apply_settings(settings)
         clock = prepare() if prepare is not None else None
         parts = cloudpickle.loads(blob)
         value = job(emit, counters, clock or time.perf_counter, **parts, **arguments)

@@ -196,6 +196,8 @@ class MeasurementRecord(Record):
 
     # what it took and what it learned
     threads: Count | None = None
+    deterministic: bool | None = None
+    cudnn_benchmark: bool | None = None
     peak_device_bytes: Count | None = None
     peak_process_bytes: Count | None = None
     losses: tuple[Finite, ...] = ()
