@@ -83,6 +83,7 @@ def workload(data: DataOptions = DataOptions()) -> Workload:
         test_data=lambda: cats_vs_dogs(data, train=False),
         loss=nn.CrossEntropyLoss(),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=1e-3, momentum=0.9),
+        split=lambda model: (model.backbone, model.head),
         batch_size=32,
         epochs=10,
         quick_steps=2,

@@ -1,5 +1,7 @@
-import pandas  # noqa: F401  pytester makes Python forget what a test imported first, and numpy does not bear it
+# pytester makes Python forget what a test imported first, and numpy's and scipy's own modules do not bear it.
+import pandas  # noqa: F401
 import pytest
+import scipy.special  # noqa: F401
 
 pytest_plugins = ["pytester"]
 

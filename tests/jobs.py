@@ -58,7 +58,7 @@ def measure_beside_the_truth(emit, counters, clock, *, workload, recipe, device,
     if break_it == "synchronize":
         devices.synchronize = lambda device: None
     if break_it == "move":
-        training.to_device = lambda batch, device: batch
+        training.to_device = lambda batch, device, **how: batch
     truths = []
     real_train = protocol.train
 
@@ -139,13 +139,26 @@ def measure_what_is_made(emit, counters, clock, *, make, notes, device, effort):
 CLOCK = None
 
 
-def install_with_known_costs():
-    """`sim`, on which a product of tensors takes 1 ms and all else nothing; the clock is kept for `known_step`."""
+def install_and_keep_the_clock(**options):
+    """`sim`, whose clock is kept in CLOCK for what a workload does on the host."""
     global CLOCK
     from tests.simulated import device
 
-    CLOCK = device.install(launch_seconds=0.0, work=lambda name, *_: 1e-3 if name.startswith("aten.mul.") else 0.0)
+    CLOCK = device.install(**options)
     return CLOCK
+
+
+def install_with_known_costs():
+    """`sim`, on which a product of tensors takes 1 ms and all else nothing; the clock is kept for `known_step`."""
+    work = lambda name, *_: 1e-3 if name.startswith("aten.mul.") else 0.0
+    return install_and_keep_the_clock(launch_seconds=0.0, work=work)
+
+
+def collate_in_a_millisecond(items):
+    from torch.utils.data.dataloader import default_collate
+
+    CLOCK.advance(1e-3)
+    return default_collate(items)
 
 
 def known_step(model, batch):

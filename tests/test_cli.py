@@ -29,7 +29,7 @@ def page(monkeypatch):
     """What `report` gave to the page writer."""
     calls = []
 
-    def write_page(results, path, *, published=None):
+    def write_page(results, path, *, published=None, prices=None):
         calls.append((results, path, published))
         return path
 
@@ -111,8 +111,8 @@ def test_markdown_has_as_many_cells_a_line_whatever_the_texts_hold(tmp_path):
     lines = cli("table", path, "--format", "markdown").stdout.splitlines()
     assert len(lines) == 3
     for line in lines:
-        assert line.replace("\\|", "").count("|") == len(COLUMNS) + 1
-    assert "a\\|b &lt;c>" in lines[2]
+        assert line.replace("\\|", "").count("|") == 10 + 1
+    assert "`a\\|b <c>`" in lines[2]
 
 
 def test_the_report_writes_the_page_from_all_the_files(tmp_path, page):
@@ -166,7 +166,7 @@ def test_a_newer_schema_is_refused_by_name(tmp_path):
 
 
 def test_a_page_that_cannot_be_written_is_a_failure_of_one_line(tmp_path, monkeypatch, page):
-    def full(results, path, *, published=None):
+    def full(results, path, *, published=None, prices=None):
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(sys.modules["epochbench.report.html"], "write_page", full)
@@ -175,7 +175,7 @@ def test_a_page_that_cannot_be_written_is_a_failure_of_one_line(tmp_path, monkey
 
 
 def test_a_fault_of_the_program_is_one_line_too_and_says_where(tmp_path, monkeypatch, page):
-    def broken(results, path, *, published=None):
+    def broken(results, path, *, published=None, prices=None):
         raise KeyError("verdict\nand more")
 
     monkeypatch.setattr(sys.modules["epochbench.report.html"], "write_page", broken)
@@ -183,7 +183,7 @@ def test_a_fault_of_the_program_is_one_line_too_and_says_where(tmp_path, monkeyp
 
 
 def test_ctrl_c_exits_with_130_and_without_a_traceback(tmp_path, monkeypatch, page):
-    def interrupted(results, path, *, published=None):
+    def interrupted(results, path, *, published=None, prices=None):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sys.modules["epochbench.report.html"], "write_page", interrupted)

@@ -10,6 +10,9 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Workload": "epochbench.workload",
+    "Sweep": "epochbench.workload",
+    "gains": "epochbench.analysis.gains",
+    "diagnoses": "epochbench.analysis.diagnosis",
     "Recipe": "epochbench.recipe",
     "ARTICLE": "epochbench.recipe",
     "load": "epochbench.records.store",
@@ -26,8 +29,11 @@ __all__ = [
     "Recipe",
     "Results",
     "Speedup",
+    "Sweep",
     "Workload",
     "__version__",
+    "diagnoses",
+    "gains",
     "load",
     "phases",
     "projections",
@@ -47,10 +53,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from epochbench.analysis.diagnosis import diagnoses
+    from epochbench.analysis.gains import gains
     from epochbench.analysis.phases import phases
     from epochbench.analysis.projection import projections
     from epochbench.analysis.speedup import Speedup, speedup
     from epochbench.analysis.speedups import speedups
     from epochbench.recipe import ARTICLE, Recipe
     from epochbench.records.store import Results, load
-    from epochbench.workload import Workload
+    from epochbench.workload import Sweep, Workload

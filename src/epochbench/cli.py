@@ -34,8 +34,16 @@ app = typer.Typer(
 Files = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[FILES]...", help="Run files, folders of them and globs.", show_default=str(DEFAULT_RUNS)
+        metavar="[FILES]...",
+        help="Run files, pytest-benchmark JSONs, folders of them and globs.",
+        show_default=str(DEFAULT_RUNS),
     ),
+]
+
+
+Price = Annotated[
+    str | None,
+    typer.Option(metavar="PRICES", help="What an hour of each device costs, such as cpu=0.20,cuda=0.35."),
 ]
 
 
@@ -44,6 +52,11 @@ class Format(StrEnum):
     csv = "csv"
     json = "json"
     markdown = "markdown"
+
+
+class FileFormat(StrEnum):
+    csv = "csv"
+    parquet = "parquet"
 
 
 def _version(wanted: bool) -> None:
@@ -65,13 +78,17 @@ def main(
 def report(
     files: Files = None,
     page: Annotated[Path, typer.Option("-o", "--output", metavar="PAGE", help="The page to write.")] = DEFAULT_PAGE,
+    price: Price = None,
 ) -> None:
     """Write the HTML speedup report from stored runs."""
+    from epochbench.analysis.cost import parse_prices
+
+    prices = parse_prices(price) if price is not None else None
     results = _load(files)
     from epochbench.report.html import write_page
 
     published = PUBLISHED_FIGURES if PUBLISHED_FIGURES.is_file() else None
-    written = write_page(results, page, published=published)
+    written = write_page(results, page, published=published, prices=prices)
     runs = len(results.runs)
     say(f"wrote {written} from {runs} run{'' if runs == 1 else 's'}")
     if not runs:
@@ -83,25 +100,121 @@ def report(
 def table(
     files: Files = None,
     form: Annotated[Format, typer.Option("--format", "-f", help="How to print it.")] = Format.text,
+    price: Price = None,
 ) -> None:
     """Print the speedups: a row a workload, recipe, machine and device."""
+    from epochbench.analysis.cost import costs, parse_prices
+
+    prices = parse_prices(price) if price is not None else {}
     results = _load(files)
+    from epochbench.analysis.speedups import speedups
+
+    rows = costs(speedups(results), prices) if prices else speedups(results)
     if form is Format.text:
         import shutil
 
+        from epochbench.report.costs import cost_lines
         from epochbench.report.terminal import render
 
         width = max(60, shutil.get_terminal_size((80, 24)).columns)
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         say(render(results, width=width, color=color).rstrip("\n"))
+        for line in cost_lines(rows) if prices else ():
+            say(line)
         return
-    from epochbench.analysis.speedups import speedups
     from epochbench.report.formats import FORMATS
+    from epochbench.report.reading import reading_table
 
-    say(FORMATS[form](speedups(results)).rstrip("\n"))
+    say(FORMATS[form](reading_table(results, rows) if form is Format.markdown else rows).rstrip("\n"))
     if results.runs.empty:
         _hint()
     _notes(results)
+
+
+@app.command()
+def export(
+    folder: Annotated[Path, typer.Option("-o", "--output", metavar="FOLDER", help="The folder to write to.")],
+    files: Files = None,
+    form: Annotated[FileFormat, typer.Option("--format", "-f", help="Which kind of file.")] = FileFormat.csv,
+) -> None:
+    """Write runs, measurements, epochs and all that is computed of them as files, one a table."""
+    results = _load(files)
+    from epochbench.report.export import write_tables
+
+    written = write_tables(results, folder, form)
+    say(f"wrote {', '.join(f'{name} ({rows})' for name, rows in written.items())} to {folder} as {form}")
+    if results.runs.empty:
+        _hint()
+    _notes(results)
+
+
+@app.command()
+def doctor(
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="DIR", help="A folder of training data to look at too.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    require_gpu: Annotated[bool, typer.Option("--require-gpu", help="Exit with 1 where no GPU works.")] = False,
+) -> None:
+    """Say what torch sees on this machine, why a GPU cannot be used, and what would spoil a benchmark."""
+    import json
+    import shutil
+
+    from epochbench.doctor import examine
+    from epochbench.doctor.render import passing_line, render_answer, render_finding
+
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    how = {"width": max(60, shutil.get_terminal_size((80, 24)).columns), "color": color}
+    passing = passing_line(sys.stderr)
+    diagnosis = examine(
+        data,
+        on_stage=passing,
+        on_finding=lambda finding: None if as_json else say(render_finding(finding, **how)),
+    )
+    say(json.dumps(diagnosis.as_json(), indent=2) if as_json else render_answer(diagnosis, **how))
+    if require_gpu and diagnosis.why_not is not None:
+        say(f"epochbench: --require-gpu: {diagnosis.answer}", sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="FILES...", help="Two or more: the first is the reference.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="PAGE", help="The page to write as well.")
+    ] = None,
+) -> None:
+    """Compare machines, each given by a run file, a pytest-benchmark JSON, a folder or a glob."""
+    import shutil
+
+    from epochbench.analysis.comparison import compare_files
+    from epochbench.report.compare_terminal import render
+
+    comparison = compare_files(files or [])
+    if page is not None:
+        from epochbench.report.compare_page import write_comparison_page
+
+        page = write_comparison_page(comparison, page)
+    width = max(60, shutil.get_terminal_size((80, 24)).columns)
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    say(render(comparison, width=width, color=color).rstrip("\n"))
+    for problem in comparison.problems:
+        say(f"note: {problem}", sys.stderr)
+    if page is not None:
+        say(f"wrote {page}")
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def run(
+    context: typer.Context,
+    workload: Annotated[str, typer.Argument(metavar="MODULE:WORKLOAD", help="Such as my_project.jobs:unet.")],
+) -> None:
+    """Race a Workload of your own without writing a test; all of pytest's --race-… options may follow."""
+    from epochbench.running import run as race
+
+    raise typer.Exit(race(workload, context.args))
 
 
 def _load(files: list[str] | None) -> Results:

@@ -6,15 +6,18 @@ CUDA, ROCm, MPS, XPU and other backends differ in this file alone.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import random
 import re
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy
+import psutil
 import torch
 
 from epochbench.errors import InputError
@@ -168,6 +171,26 @@ def emulates(device: str, precision: str) -> bool | None:
     return None
 
 
+def why_not_compile(device: str, mode: str | None) -> str | None:
+    """Why torch.compile cannot make code for this device; None where it can."""
+    kind = torch.device(device).type
+    if mode == "reduce-overhead" and (kind != "cuda" or torch.version.hip is not None):
+        return "CUDA graphs are NVIDIA's"
+    if kind == "cpu" and not any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))):
+        return "torch.compile needs a C++ compiler here, and there is none"
+    if kind in ("cuda", "xpu") and importlib.util.find_spec("triton") is None:
+        return "torch.compile needs Triton here, and it is not installed"
+    return None if kind in ("cpu", "cuda", "xpu", "mps") else f"torch.compile makes no code for {device}"
+
+
+def room_bytes(device: str) -> int | None:
+    """Half of the memory that is free on the device, which is left for data; None where it does not say."""
+    if torch.device(device).type == "cpu":
+        return psutil.virtual_memory().available // 2
+    free = getattr(torch.get_device_module(device), "mem_get_info", None)
+    return None if free is None else free()[0] // 2
+
+
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 
 
@@ -244,12 +267,17 @@ def why_not(device: str, error: Exception) -> str:
     return f"{type(error).__name__}: {text[:300]}"
 
 
-def _visible_note() -> str:
+def visible() -> str | None:
+    """CUDA_VISIBLE_DEVICES as it is set, without UUIDs, such as "CUDA_VISIBLE_DEVICES='0,1'"; None where not set."""
     value = os.environ.get("CUDA_VISIBLE_DEVICES")
     if value is None:
-        return ""
+        return None
     shown = _UUID.sub(r"\1-…", value)
-    return f" with CUDA_VISIBLE_DEVICES={shown!r}"
+    return f"CUDA_VISIBLE_DEVICES={shown!r}"
+
+
+def _visible_note() -> str:
+    return "" if (shown := visible()) is None else f" with {shown}"
 
 
 def _no_kernel_image(device: str) -> str:

@@ -8,7 +8,7 @@ too, since a dropout on the CPU would otherwise draw from the same one and a dro
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
@@ -122,15 +122,24 @@ class DatasetFeed:
     data: Dataset
     batch_size: int
     seed: int
+    workers: int = 0
+    pin_memory: bool = False
     steps: int = field(init=False)
     samples: int = field(init=False)
-    starts_workers = False
+    starts_workers = False  # they start before the warm-up and stay
 
     def __post_init__(self) -> None:
         self.samples = len(self.data)  # type: ignore[arg-type]
         self.steps = -(-self.samples // self.batch_size)
         self._sampler = FixedOrder()
-        self.loader = DataLoader(self.data, batch_size=self.batch_size, sampler=self._sampler)
+        self.loader = DataLoader(
+            self.data,
+            batch_size=self.batch_size,
+            sampler=self._sampler,
+            num_workers=self.workers,
+            pin_memory=self.pin_memory,
+            persistent_workers=self.workers > 0,
+        )
 
     def set_order(self, number: int, steps: int) -> None:
         """Let the loader read the first `steps` batches of epoch `number`."""
@@ -233,6 +242,17 @@ def epoch_seed(seed: int, number: int) -> int:
 def shuffled(count: int, seed: int, number: int) -> torch.Tensor:
     """The order of epoch `number`: a permutation of `count`, made on the CPU, int64 of shape (count,)."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(epoch_seed(seed, number)))
+
+
+def map_leaves(batch: Any, function: Callable[[Any], Any]) -> Any:
+    """The batch with `function` applied to all that is no tuple, list or dict; those are walked through."""
+    if isinstance(batch, dict):
+        return type(batch)({key: map_leaves(part, function) for key, part in batch.items()})
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_leaves(part, function) for part in batch))
+    if isinstance(batch, (tuple, list)):
+        return type(batch)(map_leaves(part, function) for part in batch)
+    return function(batch)
 
 
 def length_of(batch: Any) -> int:

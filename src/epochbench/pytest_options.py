@@ -36,12 +36,12 @@ def race_options(config: pytest.Config, *, disabled: bool, began: float) -> Race
     )
 
 
-def recorded_options(options: RaceOptions, cases: dict[str, tuple[str, str]]) -> dict[str, Any]:
+def recorded_options(options: RaceOptions, *, devices: list[str], recipes: list[str]) -> dict[str, Any]:
     """The options that change what is measured, for the run file; folders are left out."""
     effort = options.effort
     return {
-        "devices": list(dict.fromkeys(device for device, _ in cases.values())),
-        "recipes": list(dict.fromkeys(recipe for _, recipe in cases.values())),
+        "devices": devices,
+        "recipes": recipes,
         "replicates": options.replicates,
         "epochs": effort.epochs,
         "steps": effort.steps,

@@ -64,6 +64,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="fetch MNIST and pretrained weights where they are missing",
     )
+    add("--race-sweeps", action="store_true", help="the sweeps over batch sizes, widths and loaders too")
     add("--race-label", metavar="NAME", type=_label, help="a name for this machine in tables and file names")
     add("--race-results", metavar="DIR", type=Path, help="folder for runs/ and report.html (default: results)")
     add("--race-require-gpu", action="store_true", help="stop with an error where no accelerator works")
@@ -84,11 +85,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from epochbench.recipe import RECIPES
-
-    unknown = [name for name in _recipes(config) if name not in RECIPES]
-    if unknown:
-        raise pytest.UsageError(f"--race-recipes: no recipe is named {unknown[0]!r}; there is {', '.join(RECIPES)}")
+    mark = "race_recipes(*names): the recipes that this race is run under, whatever --race-recipes says"
+    config.addinivalue_line("markers", mark)
+    _check_recipes(_recipes(config), "--race-recipes")
     if config.getoption("race_full") and config.getoption("race_steps"):
         raise pytest.UsageError("--race-steps cuts the epochs that --race-full wants whole; give one of them")
     data = config.getoption("race_data")
@@ -118,7 +117,10 @@ def race_data(request: pytest.FixtureRequest) -> Any:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if {"race", "race_device"} <= set(metafunc.fixturenames):
-        metafunc.parametrize("race_device", list(_contenders(metafunc.config)))
+        mark = metafunc.definition.get_closest_marker("race_recipes")
+        recipes = _recipes(metafunc.config) if mark is None else list(mark.args)
+        _check_recipes(recipes, f"{metafunc.definition.nodeid}, mark race_recipes")
+        metafunc.parametrize("race_device", list(_contenders(metafunc.config, recipes)))
 
 
 @pytest.hookimpl(trylast=True)
@@ -188,8 +190,9 @@ def _drop_benchmarks_without_rounds(config: pytest.Config) -> None:
 def _session(config: pytest.Config) -> RaceSession:
     if _KEY not in config.stash:
         from epochbench.pytest_session import RaceSession
+        from epochbench.recipe import RECIPES
 
-        config.stash[_KEY] = RaceSession(config, _contenders(config))
+        config.stash[_KEY] = RaceSession(config, _contenders(config, list(RECIPES)))
     return config.stash[_KEY]
 
 
@@ -199,12 +202,20 @@ def _is_race(item: pytest.Item) -> bool:
     return callspec is not None and "race" in item.fixturenames and "race_device" in callspec.params
 
 
-def _contenders(config: pytest.Config) -> dict[str, tuple[str, str]]:
+def _contenders(config: pytest.Config, recipes: list[str]) -> dict[str, tuple[str, str]]:
     """Case id → (device, recipe), the baseline first."""
     from epochbench.recipe import contender_id
 
     devices = config.getoption("race_devices") or _default_devices()
-    return {contender_id(device, recipe): (device, recipe) for recipe in _recipes(config) for device in devices}
+    return {contender_id(device, recipe): (device, recipe) for recipe in recipes for device in devices}
+
+
+def _check_recipes(names: list[str], where: str) -> None:
+    from epochbench.recipe import RECIPES
+
+    unknown = [name for name in names if name not in RECIPES]
+    if unknown:
+        raise pytest.UsageError(f"{where}: no recipe is named {unknown[0]!r}; there is {', '.join(RECIPES)}")
 
 
 def _default_devices() -> list[str]:

@@ -45,7 +45,9 @@ class RaceSession:
         self.facts: dict[str, dict[str, Any]] = {}
         self.races: dict[tuple[Any, ...], dict[str, Lane] | Exception] = {}
         self.names: dict[str, tuple[Any, ...]] = {}
+        self.full: dict[tuple[str, str, str], float] = {}
         self.writer: RunWriter | None = None
+        self.run: RunRecord | None = None
         self.interrupted = self.summarized = False
 
     def begin(self, items: list[pytest.Item]) -> None:
@@ -64,8 +66,17 @@ class RaceSession:
         if not self.disabled:
             self._open(found)
 
+    def _devices(self) -> list[str]:
+        """The devices of the session, raced or not."""
+        return list(dict.fromkeys(device for device, _ in self.cases.values()))
+
+    def _recipes(self) -> list[str]:
+        """The recipes that a selected race has."""
+        used = {case for cases in self.selected.values() for case in cases}
+        return list(dict.fromkeys(recipe for case, (_, recipe) in self.cases.items() if case in used))
+
     def _probe(self) -> dict[str, Any]:
-        devices = list(dict.fromkeys(device for device, _ in self.cases.values()))
+        devices = self._devices()
         self.progress.say("looking at the devices")
         # The report's libraries take seconds to import: they load while the fork server loads torch, not at the end.
         reports = threading.Thread(target=_import_report)
@@ -102,22 +113,19 @@ class RaceSession:
             raise pytest.UsageError(
                 f"--race-results: {self.folder} cannot be written to: {error.strerror or error}"
             ) from error
-        self.record(
-            [
-                RunRecord(
-                    run_id=path.stem,
-                    started_at=started.isoformat(timespec="seconds"),
-                    label=label,
-                    machine=Machine(
-                        **machine.machine_facts() | found["machine"],
-                        data_file_system=machine.network_file_system(data) if data else None,
-                        devices=tuple(DeviceFacts(**facts) for facts in found["devices"]),
-                    ),
-                    software=Software(epochbench=epochbench.__version__, **found["software"]),
-                    options=recorded_options(self.options, self.cases),
-                )
-            ]
+        self.run = RunRecord(
+            run_id=path.stem,
+            started_at=started.isoformat(timespec="seconds"),
+            label=label,
+            machine=Machine(
+                **machine.machine_facts() | found["machine"],
+                data_file_system=machine.network_file_system(data) if data else None,
+                devices=tuple(DeviceFacts(**facts) for facts in found["devices"]),
+            ),
+            software=Software(epochbench=epochbench.__version__, **found["software"]),
+            options=recorded_options(self.options, devices=self._devices(), recipes=self._recipes()),
         )
+        self.record([self.run])
 
     def record(self, records: Sequence[Record]) -> None:
         if self.writer is not None and records:
@@ -147,7 +155,7 @@ class RaceSession:
         __tracebackhide__ = True
         key = _race_key(request.node)
         if key not in self.races:
-            contenders = [self._contender(case) for case in self.selected[key]]
+            contenders = [self._contender(case, workload) for case in self.selected[key]]
             races_left = len(self.selected) - len(self.races) - 1
             try:
                 if self.names.setdefault(workload.name, key) != key:
@@ -179,8 +187,11 @@ class RaceSession:
             raise lanes
         return lanes
 
-    def _contender(self, case: str) -> Contender:
+    def _contender(self, case: str, workload: Workload) -> Contender:
         device, recipe = self.cases[case]
+        if workload.sweep is not None and (full := self.full.get((*workload.sweep[:2], case))) is not None:
+            reason = f"out of memory at {workload.sweep.axis} {full:g} already"
+            return Contender(device=device, recipe=RECIPES[recipe], unavailable=reason)
         facts = self.facts[device]
         precision = RECIPES[recipe].precision
         return Contender(
@@ -194,12 +205,16 @@ class RaceSession:
         if lane.contender.unavailable:
             pytest.skip(f"{lane.contender.device}: {lane.contender.unavailable}")
         for failure in lane.failures:
+            if failure.status == "out_of_memory" and workload.sweep is not None:
+                self.full.setdefault((*workload.sweep[:2], lane.contender.id), workload.sweep.value)
+            if failure.status == "skipped" or (failure.status == "out_of_memory" and workload.sweep is not None):
+                pytest.skip(f"{lane.contender.id}: {failure.reason}")
             text = failure.reason if failure.trace is None else f"{lane.contender.id}: {failure.reason}"
             pytest.fail(f"{text}\n\n{failure.trace}" if failure.trace else text, pytrace=False)
         if benchmark.group is None:
             benchmark.group = workload.name
         timed = [epoch for epoch in lane.epochs if not epoch.warmup]
-        benchmark.extra_info.update(extra_info(lane))
+        benchmark.extra_info.update(extra_info(lane, self.run))
         timer = request.node.get_closest_marker("benchmark").kwargs["timer"]
         assert isinstance(timer, ReplayTimer)
         timer.play(benchmark, [epoch.seconds for epoch in timed])

@@ -13,7 +13,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from epochbench import devices
 from epochbench.errors import InputError
-from epochbench.loading import hash_batch, length_of
+from epochbench.loading import hash_batch, length_of, map_leaves
 from epochbench.recipe import Recipe
 from epochbench.workload import Workload
 
@@ -29,11 +29,17 @@ class Training:
     optimizer: torch.optim.Optimizer
     loss_function: Callable[[Any, Any], torch.Tensor] | None
     weights_hash: str
+    forward: Callable[..., Any]
     scaler: torch.amp.GradScaler | None = None
+
+    def move(self, batch: Any) -> Any:
+        """The batch on the device, in the recipe's memory format; what lies there already is not copied."""
+        batch = to_device(batch, self.device, non_blocking=self.recipe.pin_memory)
+        return map_leaves(batch, channels_last) if self.recipe.channels_last else batch
 
     def step(self, batch: Any) -> torch.Tensor:
         """One training step on one batch, wherever it lies → the loss, on the device."""
-        batch = to_device(batch, self.device)
+        batch = self.move(batch)
         self.optimizer.zero_grad()
         loss = self.loss(batch)
         self.backward(loss)
@@ -44,9 +50,9 @@ class Training:
         """The loss of a batch that lies on the device, in the recipe's precision."""
         with devices.autocast(self.device, self.recipe.precision):
             if self.workload.step is not None:
-                return self.workload.step(self.model, batch)
+                return self.workload.step(self.forward, batch)
             inputs, targets = pair(batch)
-            return self.loss_function(self.model(inputs), targets)  # type: ignore[misc]
+            return self.loss_function(self.forward(inputs), targets)  # type: ignore[misc]
 
     def backward(self, loss: torch.Tensor) -> None:
         """The gradients, of the scaled loss where there is a scaler."""
@@ -75,6 +81,8 @@ def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Trai
         raise InputError("Workload.model makes lazy layers without a shape; let it run one forward before it returns")
     weights_hash = hash_batch(dict(model.state_dict()))
     model = model.to(device).train()
+    if recipe.channels_last:
+        model = model.to(memory_format=torch.channels_last)
     trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trainable:
         raise InputError("Workload.model has no parameter that wants a gradient: there is nothing to train")
@@ -90,7 +98,14 @@ def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Trai
     if isinstance(loss, nn.Module):
         loss = copy.deepcopy(loss).to(device)
     scaler = torch.amp.GradScaler(torch.device(device).type) if recipe.precision == "fp16" else None
-    return Training(workload, recipe, device, model, optimizer, loss, weights_hash, scaler)
+    forward = torch.compile(model, mode=recipe.compile) if recipe.compile else model
+    return Training(workload, recipe, device, model, optimizer, loss, weights_hash, forward, scaler)
+
+
+def channels_last(part: Any) -> Any:
+    """A tensor of (batch, channels, height, width) with the channels innermost; anything else as it is."""
+    images = isinstance(part, torch.Tensor) and part.ndim == 4
+    return part.contiguous(memory_format=torch.channels_last) if images else part
 
 
 def turn_off_dropout(model: nn.Module) -> bool:
@@ -162,7 +177,7 @@ def evaluate(training: Training, batches: Iterable[Any], on_step: Callable[[], N
     classified = torch.zeros((), device=training.device)
     samples = 0
     for batch in batches:
-        batch = to_device(batch, training.device)
+        batch = training.move(batch)
         if training.workload.step is not None:
             loss_sum += training.loss(batch).reshape(())
             samples += 1
@@ -171,7 +186,7 @@ def evaluate(training: Training, batches: Iterable[Any], on_step: Callable[[], N
             count = length_of(targets)
             summed = getattr(training.loss_function, "reduction", "mean") == "sum"
             with devices.autocast(training.device, training.recipe.precision):
-                outputs = training.model(inputs)
+                outputs = training.forward(inputs)
                 loss = training.loss_function(outputs, targets)  # type: ignore[misc]
             loss_sum += loss.reshape(()) * (1 if summed else count)
             samples += count
@@ -205,12 +220,10 @@ def pair(batch: Any) -> tuple[Any, Any]:
     raise InputError(f"a batch is a {what}, not (inputs, targets); give Workload.step: (model, batch) → loss")
 
 
-def to_device(batch: Any, device: str) -> Any:
-    """The batch with every tensor in it on the device; tuples, lists and dicts are walked through."""
-    if isinstance(batch, dict):
-        return type(batch)({key: to_device(part, device) for key, part in batch.items()})
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(part, device) for part in batch))
-    if isinstance(batch, (tuple, list)):
-        return type(batch)(to_device(part, device) for part in batch)
-    return batch.to(device) if hasattr(batch, "to") else batch
+def to_device(batch: Any, device: str, *, non_blocking: bool = False) -> Any:
+    """The batch with every tensor in it on the device; tuples, lists and dicts are walked through.
+
+    `non_blocking` lets the host go on while a batch in page-locked memory is copied.
+    """
+    how = {"non_blocking": True} if non_blocking else {}
+    return map_leaves(batch, lambda part: part.to(device, **how) if hasattr(part, "to") else part)

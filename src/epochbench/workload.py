@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -15,6 +15,14 @@ LONGEST_NAME = 100
 LARGEST_COUNT = 1_000_000_000
 
 Data = Dataset | Tensors | Callable[[], Dataset | Tensors | DataLoader]
+
+
+class Sweep(NamedTuple):
+    """One point of a sweep: of what, along which axis, at which value."""
+
+    of: str
+    axis: str
+    value: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +39,12 @@ class Workload:
     `batch_size`    samples a step.
     `epochs`        those of the real job, for which the whole-job time is computed.
     `step`          (model, batch) → loss, for models that make their own loss; the batch is already on the device.
+    `sweep`         of which sweep over sizes it is one point: Sweep("cnn", "batch size", 64). Out of memory is then
+                    a point too, and no failure.
     `quick_steps`   how many steps a quick run times: an epoch is cut to them, and where an epoch has fewer, more
                     epochs are run.
+    `split`         (model) → (backbone, head), for a model that is `head(backbone(inputs))` with a frozen backbone:
+                    what the backbone makes of a sample can then be computed once.
     `flops_per_step` FLOPs of one training step, where the counter cannot see them.
 
     Raises TypeError or ValueError that names the field and the value.
@@ -47,6 +59,8 @@ class Workload:
     epochs: int
     test_data: Data | None = None
     step: Callable[[nn.Module, Any], torch.Tensor] | None = None
+    split: Callable[[nn.Module], tuple[nn.Module, nn.Module]] | None = None
+    sweep: Sweep | None = None
     quick_steps: int = 100
     flops_per_step: float | None = None
 
@@ -64,7 +78,7 @@ class Workload:
             self._check_callable(field)
         if self.loss is None and self.step is None:
             raise TypeError("Workload.loss is needed: (output, target) → scalar tensor; or give Workload.step")
-        for field in ("loss", "step"):
+        for field in ("loss", "step", "split"):
             if getattr(self, field) is not None:
                 self._check_callable(field)
         for field in ("batch_size", "epochs", "quick_steps"):
@@ -73,6 +87,8 @@ class Workload:
                 raise ValueError(
                     f"Workload.{field} must be a whole number from 1 to {LARGEST_COUNT:,}, not {value!r}"
                 )
+        if self.sweep is not None and not isinstance(self.sweep, Sweep):
+            raise TypeError(f"Workload.sweep must be a Sweep, not {type(self.sweep).__name__}")
         if self.flops_per_step is not None and not self.flops_per_step > 0:
             raise ValueError(f"Workload.flops_per_step must be above 0, not {self.flops_per_step!r}")
         _check_data("train_data", self.train_data)

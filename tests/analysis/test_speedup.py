@@ -195,7 +195,8 @@ def test_a_race_gives_one_row_with_the_columns_of_the_interface(tmp_path):
         "low", "high", "replicates", "verdict", "reason", "parity", "weights", "baseline_job_seconds",
         "job_seconds", "job_projected", "run", "flags", "parity_gap", "parity_step", "baseline_flops_per_second",
         "flops_per_second", "baseline_peak_share", "peak_share", "not_judged", "cpus",
-        "baseline_threads", "threads",
+        "baseline_threads", "threads", "baseline_recipe", "device_recipe",
+        "baseline_bound", "bound",
     ]  # fmt: skip
     row = only(frame)
     assert row["workload"], row["device"] == ("cnn", "cuda")

@@ -26,7 +26,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 def jobs(*rows):
     """(workload, device, seconds, projected), as the table of projections has them."""
     table = pd.DataFrame(rows, columns=["workload", "device", "job_seconds", "projected"], dtype=object)
-    return table.assign(recipe="article", machine="desk", data="digits")
+    return table.assign(recipe="article", machine="desk", data="digits", low=None, high=None)
 
 
 def ratios(*rows):
@@ -106,7 +106,8 @@ def test_zeros_nulls_and_what_is_out_of_reach_are_listed_and_not_drawn():
     )  # fmt: skip
     assert set(dots(job_time_figure(table))) == {100.0, 0.01}
     listed = job_time_undrawn(table)
-    assert [line.split(" ")[0] for line in listed] == ["zero", "nothing", "minus", "endless", "huge"]
+    assert [line.split(" ")[0] for line in listed] == ["zero", "nothing", "minus", "huge"]
+    assert listed[1] == "nothing (desk, article), endless (desk, article), CPU: no time"
     assert "a time of 0, which a log axis does not have" in listed[0]
     assert not re.search(r"\b(nan|inf|None)\b", " ".join(listed))
 
@@ -151,6 +152,27 @@ def test_rows_without_a_valid_speedup_are_listed_with_their_reason():
     assert speedup_undrawn(table) == [
         "b (desk, article), GPU: not measured: no NVIDIA driver", "c (desk, article), GPU: invalid",
     ]  # fmt: skip
+
+
+def test_rows_that_share_a_reason_share_a_line():
+    table = ratios(*((name, None, None, None, "not measured") for name in "abcdef")).assign(reason="no driver")
+    assert speedup_undrawn(table) == [
+        "a (desk, article), b (desk, article), c (desk, article), d (desk, article) and 2 more rows, GPU: "
+        "not measured: no driver"
+    ]
+
+
+def test_lanes_are_few_and_the_rest_is_counted():
+    table = jobs(*((f"w{place}", "cpu", 1.0 + place, False) for place in range(50)))
+    assert len(dots(job_time_figure(table))) == 40
+    assert job_time_undrawn(table) == ["10 more rows, for want of room; see the table"]
+
+
+def test_the_interval_of_a_time_is_a_thin_line_behind_its_dot():
+    table = jobs(("a", "cpu", 100.0, True)).assign(low=90.0, high=112.0)
+    figure = job_time_figure(table)
+    (bar,) = (bar for bar in figure.axes[0].collections if isinstance(bar, LineCollection))
+    assert bar.get_segments()[0][:, 0].tolist() == pytest.approx([90.0, 112.0])
 
 
 def test_an_interval_that_leaves_the_axis_is_cut_and_not_an_error():
@@ -268,7 +290,7 @@ def test_no_display_and_no_gui_backend_is_asked_for():
         "import pandas as pd\n"
         "from epochbench.report.charts import job_time_chart\n"
         "names = dict(workload='a', recipe='r', machine='m', data='d', device='cpu')\n"
-        "table = pd.DataFrame([names | dict(job_seconds=2.0, projected=True)])\n"
+        "table = pd.DataFrame([names | dict(job_seconds=2.0, low=1.9, high=2.2, projected=True)])\n"
         "assert job_time_chart(table).startswith('<svg')\n"
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}

@@ -1,3 +1,5 @@
+import base64
+import hashlib
 import json
 import os
 import re
@@ -5,6 +7,7 @@ import subprocess
 import sys
 import warnings
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from tests.runfiles import make_run
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "published.csv"
 FIGURES = PUBLISHED.read_text("utf-8")
+SCRIPT = (Path(html.__file__).parent / "page.js").read_text("utf-8")
 FASTER = {"cpu": [11.8, 12.4, 11.9, 12.2], "cuda": [0.38, 0.39, 0.385, 0.4]}
 SLOWER = {"cpu": [0.010, 0.0104, 0.0102, 0.0101], "cuda": [0.018, 0.0185, 0.0182, 0.0179]}
 EQUAL = {"cpu": [1.0, 1.01, 0.99, 1.0], "cuda": [1.0, 1.005, 0.99, 1.004]}
@@ -46,7 +50,7 @@ class Page(HTMLParser):
 
     def __init__(self, path):
         super().__init__()
-        self.words, self.headings, self.tables, self.tags, self.open = [], [], [], [], []
+        self.words, self.headings, self.tables, self.tags, self.open, self.scripts = [], [], [], [], [], []
         self.source = path.read_text("utf-8")
         self.feed(self.source)
         self.text = " ".join("".join(self.words).split())
@@ -64,6 +68,8 @@ class Page(HTMLParser):
             self.tables[-1][-1].append("")
         if tag in ("h1", "h2", "h3"):
             self.headings.append("")
+        if tag == "script":
+            self.scripts.append("")
 
     def handle_startendtag(self, tag, attributes):
         self.tags.append((tag, dict(attributes)))
@@ -73,7 +79,9 @@ class Page(HTMLParser):
         self.words.append(" " if tag in BLOCKS else "")
 
     def handle_data(self, data):
-        if "style" in self.open:
+        if "script" in self.open:
+            self.scripts[-1] += data
+        if {"style", "script"} & set(self.open):
             return
         self.words.append(data)
         if {"td", "th"} & set(self.open):
@@ -172,7 +180,9 @@ def test_without_a_gpu_the_page_has_the_cpus_time_the_reason_and_the_published_p
     assert "No GPU was measured here." in shown.text
     # 368.6667 and 11.95 minutes are the article's 06:08:40 and 00:11:57; 22,120 s ÷ 717 s = 30.85
     assert "Published, not measured here GPU 00:11:57 against CPU 06:08:40 (30.9×)" in shown.text
-    assert "there is no speedup to draw" in shown.text
+    assert "What a run with a GPU would add" in shown.text
+    assert "Open bench/colab.ipynb in Colab" in shown.text
+    assert "epochbench report run.jsonl colab.jsonl" in shown.text
     assert_no_leak(shown)
 
 
@@ -320,7 +330,8 @@ def test_hostile_text_stays_text_wherever_it_comes_from(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         shown = Page(write_page(load(path), tmp_path / "report.html", published=published))
-    assert not {"script", "img", "iframe", "object"} & {tag for tag, _ in shown.tags}
+    assert not {"img", "iframe", "object"} & {tag for tag, _ in shown.tags}
+    assert shown.scripts == [SCRIPT]
     assert not [name for _, attributes in shown.tags for name in attributes if name.startswith("on")]
     assert sum(tag == "h1" for tag, _ in shown.tags) == 1
     for name in (
@@ -340,7 +351,9 @@ def test_hostile_text_stays_text_wherever_it_comes_from(tmp_path):
 def test_the_page_is_one_file_that_asks_for_nothing(page):
     shown = page(workloads={"cnn": FASTER}, published=PUBLISHED)
     policy = next(a["content"] for tag, a in shown.tags if tag == "meta" and a.get("http-equiv"))
-    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    (script,) = shown.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
     for tag, attributes in shown.tags:
         for name in ("src", "href", "xlink:href", "srcset", "action", "poster"):
             assert attributes.get(name, "#").startswith(("#", "data:")), (tag, attributes)
@@ -352,11 +365,12 @@ def test_headings_tables_and_charts_are_made_for_screen_readers(page):
     levels = [int(tag[1]) for tag, _ in shown.tags if re.fullmatch("h[1-6]", tag)]
     assert levels[0] == 1
     assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
     assert ("html", {"lang": "en"}) in shown.tags
     captions = sum(tag == "caption" for tag, _ in shown.tags)
     assert captions == len(shown.tables) >= 5
     assert all("scope" in attributes for tag, attributes in shown.tags if tag == "th")
-    assert sum(attributes.get("role") == "img" for tag, attributes in shown.tags if tag == "svg") == 2
+    assert sum(attributes.get("role") == "img" for tag, attributes in shown.tags if tag == "svg") == 5
     ids = [attributes["id"] for _, attributes in shown.tags if "id" in attributes]
     assert len(ids) == len(set(ids))
 

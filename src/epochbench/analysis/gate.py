@@ -15,6 +15,9 @@ EQUAL_FIELDS = (
     "batch_size", "precision", "data", "data_fingerprint", "weights", "weights_hash", "order_hash",
     "batches_hash", "seed", "epoch_steps", "deterministic",
 )  # fmt: skip
+ACROSS_RECIPES = ("data", "data_fingerprint", "weights", "weights_hash", "seed", "deterministic")
+"""What two recipes of one device have in common; the batches too, where their size is the same."""
+OF_THE_BATCHES = ("order_hash", "batches_hash", "epoch_steps")
 EQUAL_EPOCH_FIELDS = ("steps", "evaluation_steps")
 
 
@@ -80,12 +83,17 @@ def learning_not_judged(row: Row) -> str | None:
     return None
 
 
-def unequal(base: Side, side: Side, pairs: Iterable[int]) -> str | None:
-    """The first difference in the work of two sides, with both values; None where there is none."""
+def unequal(base: Side, side: Side, pairs: Iterable[int], fields: Iterable[str] = EQUAL_FIELDS) -> str | None:
+    """The first difference in the work of two sides, with both values; None where there is none.
+
+    With fewer `fields` than all, the batches have to be the same only where they have the same size.
+    """
     for replicate in pairs:
         of_base, of_side = base.ok[replicate], side.ok[replicate]
-        found = [(name, of_base[name], of_side[name]) for name in EQUAL_FIELDS]
-        for name in EQUAL_EPOCH_FIELDS:
+        same_size = of_base["batch_size"] == of_side["batch_size"]
+        compared = [*fields, *(OF_THE_BATCHES if same_size else ())]
+        found = [(name, of_base[name], of_side[name]) for name in dict.fromkeys(compared)]
+        for name in EQUAL_EPOCH_FIELDS if same_size else ():
             values = [sorted({epoch[name] for epoch in one.timed(replicate)}) for one in (base, side)]
             found.append((f"{name} of an epoch", *(", ".join(map(str, steps)) for steps in values)))
         for name, first, second in found:

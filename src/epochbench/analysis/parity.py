@@ -49,6 +49,11 @@ class Parity:
         return f"differs at step {self.first_step_outside} ({gap})"
 
 
+def looser(precision: str | None, other: str | None) -> str | None:
+    """Of two precisions the one with the wider tolerance: what two trainings of unlike precision are judged by."""
+    return max((precision, other), key=lambda name: TOLERANCES.get(name or "", math.inf))
+
+
 def parity(
     baseline_losses: Sequence[float | None], losses: Sequence[float | None], *, precision: str | None = "fp32"
 ) -> Parity:

@@ -19,7 +19,8 @@ COLUMNS = {
     **dict.fromkeys((f"{phase}_step_seconds" for phase in PHASES), "float64"),
     "phase_step_seconds": "float64",
     "compute_only_step_seconds": "float64",
-    "batch_size": "Int64",
+    **dict.fromkeys(("submit_step_seconds", "single_step_seconds", "unread_step_seconds"), "float64"),
+    **dict.fromkeys(("batch_size", "parameters", "threads"), "Int64"),
     "flops_per_step": "float64",
     "flops_per_second": "float64",
     "matmul_flops_per_second": "float64",
@@ -35,8 +36,10 @@ def phases(results: Results) -> pd.DataFrame:
 
     `step_seconds` is a step of the timed epochs, the loader in it. A phase's seconds a step, their sum's
     (`phase_step_seconds`, by the clock) and `compute_only_step_seconds` (one batch that lies on the device, again and
-    again) are of the passes apart. `flops_per_second` is what the timed steps reach, and `peak_share` that rate over
-    the one of a large matrix product on the same device. `reason` says why the passes apart were not made.
+    again) are of the passes apart. Of a single step with the device idle before it, `submit_step_seconds` is until
+    the host has submitted it and `single_step_seconds` until the device has done it; `unread_step_seconds` is a step
+    with the losses read once, at the end. `flops_per_second` is what the timed steps reach, and `peak_share` that
+    rate over the one of a large matrix product on the same device. `reason` says why the passes apart were not made.
     """
     import pandas as pd
 
@@ -52,18 +55,9 @@ def phases(results: Results) -> pd.DataFrame:
     )
 
 
-def step_seconds(side: Side) -> float | None:
-    """The mean step of the timed epochs of the replicates that ended well; None where a time is missing."""
-    epochs = [epoch for replicate in side.ok for epoch in side.timed(replicate)]
-    steps = sum(epoch["steps"] for epoch in epochs)
-    if not steps or any(epoch["seconds"] is None or epoch["seconds"] <= 0 for epoch in epochs):
-        return None
-    return finite(sum(epoch["seconds"] for epoch in epochs) / steps)
-
-
 def flops_per_second(side: Side) -> float | None:
     """The FLOP/s that the timed steps reach: the FLOPs of a step, by torch's counter, over its mean time."""
-    return _over(side.fact("flops_per_step"), step_seconds(side))
+    return _over(side.fact("flops_per_step"), side.step_seconds)
 
 
 def peak_share(side: Side) -> float | None:
@@ -75,11 +69,14 @@ def _of_side(side: Side) -> dict[str, Any]:
     apart = next((row for row in side.ok.values() if row["phase_steps"]), {})
     steps = apart.get("phase_steps")
     return {
-        "step_seconds": step_seconds(side),
+        "step_seconds": side.step_seconds,
         **{f"{phase}_step_seconds": _over(apart.get(f"{phase}_seconds"), steps) for phase in PHASES},
         "phase_step_seconds": _over(apart.get("phase_pass_seconds"), steps),
         "compute_only_step_seconds": _over(side.fact("compute_only_seconds"), side.fact("compute_only_steps")),
-        "batch_size": side.fact("batch_size"),
+        "submit_step_seconds": _over(side.fact("submit_seconds"), side.fact("single_steps")),
+        "single_step_seconds": _over(side.fact("single_step_seconds"), side.fact("single_steps")),
+        "unread_step_seconds": _over(side.fact("unread_seconds"), side.fact("unread_steps")),
+        **{name: side.fact(name) for name in ("batch_size", "parameters", "threads")},
         "flops_per_step": side.fact("flops_per_step"),
         "flops_per_second": flops_per_second(side),
         "matmul_flops_per_second": side.fact("matmul_flops_per_second"),

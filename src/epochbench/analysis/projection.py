@@ -1,4 +1,4 @@
-"""The time of the whole job, from its measured epochs: start-up + epochs × (training + evaluation)."""
+"""The time of the whole job, from its measured epochs: start-up + caching + epochs × (training + evaluation)."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ COLUMNS = {
     "weights": "object", "job_epochs": "Int64", "start_up_seconds": "float64", "epoch_seconds": "float64",
     "evaluation_seconds": "float64", "job_seconds": "float64", "low": "float64", "high": "float64",
     "projected": "boolean", "replicates": "Int64", "run": "object", "epoch_projected": "boolean",
+    "caching_seconds": "float64",
 }  # fmt: skip
 
 
@@ -33,7 +34,8 @@ COLUMNS = {
 class Job:
     """The whole job on one device, in seconds. A part that was not measured is None, and so is what needs it.
 
-    `epoch_seconds` and `evaluation_seconds` are those of a whole epoch. `projected` is False where all the
+    `epoch_seconds` and `evaluation_seconds` are those of a whole epoch; `caching_seconds` is what a frozen
+    backbone's features of all samples take, once, and 0 where none are cached. `projected` is False where all the
     job's epochs were run whole, and then `job_seconds` is what they took; `epoch_projected` is False where
     the epochs were whole.
     """
@@ -48,6 +50,7 @@ class Job:
     projected: bool
     epoch_projected: bool
     replicates: int
+    caching_seconds: float | None = 0.0
 
 
 def projections(results: Results, *, confidence: float = 0.95) -> pd.DataFrame:
@@ -88,6 +91,7 @@ def job(side: Side, *, confidence: float = 0.95) -> Job:
         projected=any(one.projected for one in measured),
         epoch_projected=not all(whole),
         replicates=len(measured),
+        caching_seconds=_mean([one.caching_seconds for one in measured]),
     )
 
 
@@ -98,6 +102,7 @@ class _Replicate:
     evaluation_seconds: float | None
     job_seconds: float | None
     projected: bool
+    caching_seconds: float | None
 
 
 def _of_replicate(row: Row, timed: Sequence[Row]) -> _Replicate:
@@ -109,24 +114,36 @@ def _of_replicate(row: Row, timed: Sequence[Row]) -> _Replicate:
     evaluation = _whole(evaluated, "evaluation_seconds", "evaluation_steps", evaluation_steps)
     if not evaluated and not evaluation_steps:
         evaluation = 0.0
+    caching = _caching(row)
     epochs = row["job_epochs"]
     complete = bool(row["whole_epochs"]) and bool(epochs) and len(timed) >= epochs
     total = None
-    if None not in (epochs, epoch, evaluation):
+    if None not in (epochs, epoch, evaluation, caching):
         # The first step is a step of the first epoch too: only what it took longer counts apart.
         twice = min(row["first_step_seconds"] or 0.0, epoch / row["steps_per_epoch"])
         if complete:
             trained = sum(one["seconds"] + (one["evaluation_seconds"] or 0.0) for one in timed[:epochs])
         else:
             trained = epochs * (epoch + evaluation)
-        total = finite((start_up or 0.0) - twice + trained)
+        total = finite((start_up or 0.0) - twice + caching + trained)
     return _Replicate(
         start_up_seconds=start_up,
         epoch_seconds=epoch,
         evaluation_seconds=evaluation,
         job_seconds=total,
         projected=not complete,
+        caching_seconds=caching,
     )
+
+
+def _caching(row: Row) -> float | None:
+    """Seconds for the features of every sample, from those of the samples that were computed; 0 without any."""
+    if not row["caching_samples"]:
+        return 0.0
+    if row["caching_seconds"] is None or row["train_samples"] is None:
+        return None
+    samples = row["train_samples"] + (row["test_samples"] or 0)
+    return finite(row["caching_seconds"] / row["caching_samples"] * samples)
 
 
 def _whole(epochs: Sequence[Row], seconds: str, steps: str, steps_per_epoch: int | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +52,15 @@ class Side:
         rows = [row for row in self.epochs if row["replicate"] == replicate and not row["warmup"]]
         return sorted(rows, key=lambda row: row["epoch"])
 
+    @property
+    def step_seconds(self) -> float | None:
+        """The mean step of the timed epochs of the replicates that ended well; None where a time is missing."""
+        epochs = [epoch for replicate in self.ok for epoch in self.timed(replicate)]
+        steps = sum(epoch["steps"] for epoch in epochs)
+        if not steps or any(epoch["seconds"] is None or epoch["seconds"] <= 0 for epoch in epochs):
+            return None
+        return finite(sum(epoch["seconds"] for epoch in epochs) / steps)
+
     def seconds(self, replicate: int) -> float | None:
         """The mean timed epoch of a replicate; None where an epoch has no time or there is none."""
         seconds = [row["seconds"] for row in self.timed(replicate)]
@@ -66,7 +76,19 @@ Race = tuple[str, str, str]
 
 
 def races(results: Results) -> dict[Race, dict[str, Side]]:
-    """(run, workload, recipe) → device → its side; runs oldest first, the rest as recorded."""
+    """(run, workload, recipe) → device → its side; runs oldest first, the rest as recorded.
+
+    It is worked out once for each Results, which nobody changes.
+    """
+    if results not in _RACES:
+        _RACES[results] = _races(results)
+    return _RACES[results]
+
+
+_RACES: WeakKeyDictionary[Results, dict[Race, dict[str, Side]]] = WeakKeyDictionary()
+
+
+def _races(results: Results) -> dict[Race, dict[str, Side]]:
     found: dict[Race, dict[str, Side]] = {}
     for kind in ("measurements", "epochs"):
         for row in plain_rows(getattr(results, kind)):

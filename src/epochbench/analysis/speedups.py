@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from epochbench.analysis.best import BEST, best_sides
+from epochbench.analysis.diagnosis import diagnoses, in_words
 from epochbench.analysis.flags import flags, not_judged
-from epochbench.analysis.gate import how_it_ended, unequal, untrained, unusable
-from epochbench.analysis.parity import Parity, parity
+from epochbench.analysis.gate import ACROSS_RECIPES, EQUAL_FIELDS, how_it_ended, unequal, untrained, unusable
+from epochbench.analysis.parity import Parity, looser, parity
 from epochbench.analysis.phases import flops_per_second, peak_share
 from epochbench.analysis.projection import job
 from epochbench.analysis.sides import Side, plain_rows, races
@@ -29,7 +31,8 @@ COLUMNS = {
     "job_projected": "boolean", "run": "object", "flags": "object", "parity_gap": "float64",
     "parity_step": "Int64", "baseline_flops_per_second": "float64", "flops_per_second": "float64",
     "baseline_peak_share": "float64", "peak_share": "float64", "not_judged": "object", "cpus": "Int64",
-    "baseline_threads": "Int64", "threads": "Int64",
+    "baseline_threads": "Int64", "threads": "Int64", "baseline_recipe": "object", "device_recipe": "object",
+    "baseline_bound": "object", "bound": "object",
 }  # fmt: skip
 
 
@@ -38,32 +41,51 @@ def speedups(results: Results, *, baseline: str = "cpu", confidence: float = 0.9
 
     `seconds` are the geometric mean over the replicates of the mean timed epoch, over the blocks that the
     speedup uses. Of several runs of a machine the newest counts that recorded both devices. A device that
-    was not measured has a row all the same, with the verdict `not measured` and the reason. `parity_gap` is the
-    largest relative gap between the losses of the two devices and `parity_step` the step, from 1, where it first
-    leaves the tolerance. `flops_per_second` is what the timed steps reach, `peak_share` what that is of a large
-    matrix product's rate on the same device. `not_judged` is what so short a race cannot tell. `cpus` are those
-    that the machine's process may use, `threads` those that a device's process computed with. Raises ValueError for
-    a baseline that no run has.
+    was not measured has a row all the same, with the verdict `not measured` and the reason. Where a device ran
+    under several recipes, a row with the recipe `best` sets the fastest of the baseline against the fastest of
+    the device; `baseline_recipe` and `device_recipe` say which they are. `parity_gap` is the largest relative gap
+    between the losses of the two devices and `parity_step` the step, from 1, where it first leaves the tolerance.
+    `flops_per_second` is what the timed steps reach, `peak_share` what that is of a large matrix product's rate on
+    the same device. `not_judged` is what so short a race cannot tell. `cpus` are those that the machine's process
+    may use, `threads` those that a device's process computed with; `bound` is what holds it back.
+
+    Raises ValueError for a baseline that no run has.
     """
     import pandas as pd
 
     _check_baseline(results, baseline)
     devices = {row["run"]: row["devices"] for row in plain_rows(results.runs)}
     chosen: dict[tuple[str | None, ...], _Pairing] = {}
-    for (run, *_), sides in races(results).items():
+    raced = races(results)
+    for (run, *_), sides in raced.items():
         base = sides.get(baseline)
         pairings = [_Pairing(base=base, side=side) for device, side in sides.items() if device != baseline]
         for pairing in pairings or [_not_raced(base, devices[run])]:
             if (other := chosen.get(pairing.key)) is None or pairing.rank >= other.rank:
                 chosen[pairing.key] = pairing
-    raced = {pairing.key[:4] for pairing in chosen.values() if pairing.raced}
-    needed = [pairing for pairing in chosen.values() if pairing.raced or pairing.key[:4] not in raced]
+    compared = {pairing.key[:4] for pairing in chosen.values() if pairing.raced}
+    needed = [pairing for pairing in chosen.values() if pairing.raced or pairing.key[:4] not in compared]
+    best = {(pairing := _Pairing(base=base, side=side)).key: pairing for base, side in best_sides(raced, baseline)}
+    needed += best.values()
     cpus = {row["run"]: row["cpus_usable"] for row in plain_rows(results.runs)}
     rows = [_row(pairing.base, pairing.side, baseline, confidence) for pairing in needed]
-    rows = [row | {"cpus": cpus[row["run"]]} for row in rows]
+    bounds = _bounds(results)
+    for row in rows:
+        row["cpus"] = cpus[row["run"]]
+        for name, device in (("bound", row["device"]), ("baseline_bound", baseline)):
+            recipe = row["device_recipe" if name == "bound" else "baseline_recipe"]
+            row[name] = bounds.get((row["run"], row["workload"], recipe, device))
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     )
+
+
+def _bounds(results: Results) -> dict[tuple[Any, ...], str]:
+    """(run, workload, recipe, device) → the first finding of its diagnosis, in words."""
+    found: dict[tuple[Any, ...], str] = {}
+    for row in plain_rows(diagnoses(results)):
+        found.setdefault((row["run"], row["workload"], row["recipe"], row["device"]), in_words(row))
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +171,8 @@ def _row(base: Side | None, side: Side, baseline: str, confidence: float) -> dic
         "peak_share": peak_share(side),
         "baseline_threads": base and base.fact("threads"),
         "threads": side.fact("threads"),
+        "baseline_recipe": base and (base.fact("recipe") or base.recipe),
+        "device_recipe": side.fact("recipe") or side.recipe,
         "not_judged": "; ".join(dict.fromkeys(why for one in (base, side) if one for why in not_judged(one))),
     }
 
@@ -175,7 +199,7 @@ def _judge(base: Side | None, side: Side, baseline: str, pairs: Sequence[int], c
     for one, other in ((side, base), (base, side)):
         if problem := unusable(one) or untrained(one, other):
             return without(0, "invalid", problem)
-    if problem := unequal(base, side, pairs):
+    if problem := unequal(base, side, pairs, _equal_fields(side)):
         return without(0, "invalid", f"not comparable: {problem}")
     found = speedup(
         [base.seconds(replicate) for replicate in pairs],
@@ -208,7 +232,7 @@ def _left_out(base: Side, side: Side, pairs: Sequence[int]) -> list[str]:
 def _parity(base: Side | None, side: Side, pairs: Sequence[int]) -> Parity:
     if base is None or not pairs:
         return Parity(status="not judged", reason="there is no block in which both devices ended well")
-    if unequal(base, side, pairs):
+    if unequal(base, side, pairs, _equal_fields(side)):
         return Parity(status="not judged", reason="the work is not equal")
     of_base, of_side = base.ok[pairs[0]], side.ok[pairs[0]]
     losses = [one.fact("losses_without_dropout") for one in (base, side)]
@@ -216,7 +240,11 @@ def _parity(base: Side | None, side: Side, pairs: Sequence[int]) -> Parity:
         losses = [of_base["losses"], of_side["losses"]]
     elif None in losses:
         return Parity(status="not judged", reason="the losses without dropout are known of one device alone")
-    return parity(*losses, precision=of_base["precision"])
+    return parity(*losses, precision=looser(of_base["precision"], of_side["precision"]))
+
+
+def _equal_fields(side: Side) -> tuple[str, ...]:
+    return ACROSS_RECIPES if side.recipe == BEST else EQUAL_FIELDS
 
 
 def _parity_words(same: Parity, base: Side | None, side: Side) -> str:

@@ -51,6 +51,12 @@ NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs"
 
 def network_file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
     """The type of the network mount that a folder lies on, such as fuse.drive; None for a local one."""
+    kind = file_system(folder, mounts) or ""
+    return kind if kind.split(".")[0] in NETWORK_FILE_SYSTEMS else None
+
+
+def file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> str | None:
+    """The type of the mount that a folder lies on, such as ext4; None where the system does not tell."""
     try:
         lines = mounts.read_text().splitlines()
     except OSError:
@@ -60,8 +66,7 @@ def network_file_system(folder: Path, mounts: Path = Path("/proc/mounts")) -> st
         _, place, kind, *_ = line.split(" ")
         kinds[Path(place.encode().decode("unicode_escape"))] = kind
     whole = folder.resolve()
-    kind = next((kinds[place] for place in (whole, *whole.parents) if place in kinds), "")
-    return kind if kind.split(".")[0] in NETWORK_FILE_SYSTEMS else None
+    return next((kinds[place] for place in (whole, *whole.parents) if place in kinds), None)
 
 
 def cpu_name() -> str | None:
@@ -148,11 +153,23 @@ def peak_process_bytes() -> int | None:
 
 def without_names(text: str) -> str:
     """The text without what names a person or a machine, for files that travel: of a path its last part is left."""
-    text = _FOLDERS.sub("", text)
-    for name, stand_in in ((platform.node(), "<host>"), (getpass.getuser(), "<user>")):
+    return nameless(_FOLDERS.sub("", text))
+
+
+def nameless(text: str) -> str:
+    """The text with stand-ins for the names of this user and this machine; paths stay."""
+    for name, stand_in in ((platform.node(), "<host>"), (_user(), "<user>")):
         if name:
             text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text)
     return text
+
+
+def _user() -> str | None:
+    """None for a user without a name, as a container started with a number for its user has."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return None
 
 
 _FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|~?/)(?:[^\s\\/:'\"<>|]+[\\/])*(?=[^\s\\/])")

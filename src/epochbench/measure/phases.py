@@ -15,7 +15,7 @@ import torch
 
 from epochbench import devices
 from epochbench.records.schema import PHASES
-from epochbench.training import LossTrail, Training, to_device
+from epochbench.training import LossTrail, Training, train
 
 
 class Marks:
@@ -54,7 +54,7 @@ def measure_phases(training: Training, batches: Iterable[Any], steps: int, clock
     marks.mark()
     for batch in batches:
         marks.mark()
-        batch = to_device(batch, training.device)
+        batch = training.move(batch)
         marks.mark()
         training.optimizer.zero_grad()
         loss = training.loss(batch)
@@ -80,13 +80,43 @@ def measure_compute(training: Training, batch: Any, steps: int, clock: Any) -> d
 
     The training has to be warm: steps of this shape have run.
     """
-    resident = to_device(batch, training.device)
+    resident = training.move(batch)
     devices.synchronize(training.device)
     began = clock()
     for _ in range(steps):
         training.step(resident)
     devices.synchronize(training.device)
     return {"compute_only_steps": steps, "compute_only_seconds": clock() - began}
+
+
+def measure_submission(training: Training, batch: Any, steps: int, clock: Any) -> dict[str, float | int]:
+    """Single steps on a resident batch, the device idle before each → what the host takes to submit them, and all.
+
+    Where the two are nearly the same the device waits for the host: its kernels are too short for their launches.
+    One step at a time, since a device takes only so many launches ahead (about 1,000 on CUDA) and a host that is
+    ahead by more is made to wait.
+    """
+    resident = training.move(batch)
+    found = {"single_steps": steps, "submit_seconds": 0.0, "single_step_seconds": 0.0}
+    for _ in range(steps):
+        devices.synchronize(training.device)
+        began = clock()
+        training.step(resident)
+        submitted = clock()
+        devices.synchronize(training.device)
+        found["submit_seconds"] += submitted - began
+        found["single_step_seconds"] += clock() - began
+    return found
+
+
+def measure_unread(training: Training, batches: Iterable[Any], steps: int, clock: Any) -> dict[str, float | int]:
+    """The same pipeline with the losses read once, at the end: what the reading costs is the difference."""
+    trail = LossTrail(steps, training.device, False)
+    devices.synchronize(training.device)
+    began = clock()
+    train(training, batches, trail)
+    devices.synchronize(training.device)
+    return {"unread_steps": len(trail.values()), "unread_seconds": clock() - began}
 
 
 def measure_matmul(device: str, precision: str, clock: Any, *, times: int = 3) -> float | None:

@@ -45,7 +45,8 @@ def prepare(
 
     Returns the name of the data, the steps of a whole epoch and the FLOPs of a step. Raises InputError.
     """
-    feed, evaluation_feed = open_feeds(workload, "cpu", seed)
+    recipe = Recipe(name=recipe.name)  # what is tried out is the workload; the recipe is the measurement's
+    feed, evaluation_feed = open_feeds(workload, recipe, "cpu", seed)
     if batch_size_was_set and isinstance(feed, LoaderFeed):
         raise BadInput(f"{workload.name}: --race-batch-size cannot change a DataLoader of your own; leave it out")
     todo = plan(

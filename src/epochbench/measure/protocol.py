@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice
 from statistics import fmean
 from typing import Any
@@ -21,9 +21,18 @@ import torch
 
 from epochbench import devices
 from epochbench.datasets import DataFacts
+from epochbench.features import cache_features
+from epochbench.fitting import fit, split
 from epochbench.loading import Feed, epoch_seed, hash_batch, open_feed
 from epochbench.measure import machine
-from epochbench.measure.phases import measure_compute, measure_matmul, measure_phases
+from epochbench.measure.energy import EnergyMeter, open_counter
+from epochbench.measure.phases import (
+    measure_compute,
+    measure_matmul,
+    measure_phases,
+    measure_submission,
+    measure_unread,
+)
 from epochbench.measure.planning import Effort, Plan, plan
 from epochbench.measure.surroundings import Surroundings
 from epochbench.recipe import Recipe
@@ -34,7 +43,7 @@ Clock = Callable[[], float]
 Emit = Callable[[dict[str, Any]], None]
 
 LOSSES_KEPT = 1000
-PHASE_STEPS, PARITY_STEPS = 50, 32
+PHASE_STEPS, SINGLE_STEPS, PARITY_STEPS = 50, 5, 32
 EVALUATION_ORDER = 2**20
 
 
@@ -86,35 +95,47 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     error of the workload is raised as it is.
     """
     record: dict[str, Any] = {"process_seconds": time.monotonic() - task.process_started}
-    threads = min(torch.get_num_threads(), machine.usable_cpus())
+    usable = machine.usable_cpus()
+    threads = min(task.recipe.threads or torch.get_num_threads(), usable)
     torch.set_num_threads(threads)
     began = clock()
     devices.make_context(task.device)
     record["context_seconds"] = clock() - began
     with _timed(record, "data_seconds", task.device, clock):
-        feed, evaluation_feed = open_feeds(task.workload, task.device, task.seed)
+        opened = open_feeds(task.workload, task.recipe, task.device, task.seed)
+        fitted = fit(task.recipe, task.workload, *opened, task.device, usable_cpus=usable)
+    feed, evaluation_feed = fitted.feed, fitted.evaluation_feed
     batches_hash = hash_first_batches(feed, task.seed)
     with _timed(record, "model_seconds", task.device, clock):
-        training = start(task.workload, task.recipe, task.device, seed=task.seed)
+        training = start(task.workload, fitted.recipe, task.device, seed=task.seed)
+        fitted, backbone, training = split(fitted, training)
+    task = replace(task, recipe=fitted.recipe)
     todo = plan(
         task.workload,
         task.effort,
         steps_per_epoch=feed.steps,
         evaluation_steps_per_epoch=evaluation_feed.steps if evaluation_feed else 0,
     )
+    if backbone is not None:
+        with _timed(record, "caching_seconds", task.device, clock):
+            cached = _cache(training, backbone, feed, evaluation_feed, todo)
+        feed, evaluation_feed, record["caching_samples"] = cached
     gc.collect()
     devices.reset_peak_bytes(task.device)
     losses: list[float] = []
     evaluation: dict[str, Any] = {}
-    surroundings = Surroundings(task.device)
+    surroundings, energy = Surroundings(task.device), EnergyMeter(open_counter(task.device))
     for number in range(todo.epochs + 1):
         epoch, outcome = _epoch(task, training, feed, evaluation_feed, todo, number, progress, clock, record)
+        energy.sample()
         losses += outcome.pop("losses")
         evaluation = outcome or evaluation
         surroundings.sample()
         emit({"kind": "epoch", "at_seconds": task.now()} | task.who | epoch)
-    record |= surroundings.facts()
+    record |= surroundings.facts() | energy.facts()
     record |= {
+        "recipe_settings": fitted.recipe.settings,
+        "recipe_left_out": fitted.left_out,
         "batches_hash": batches_hash,
         "threads": threads,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -129,19 +150,32 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     record |= (
         _verdict(losses, task.recipe.precision) | evaluation | _work(task, training, feed, evaluation_feed, todo)
     )
-    if task.replicate == 1:
+    if task.replicate == 1 and not task.recipe.cached_features:
         record |= _passes_apart(task, training, feed, todo, clock)
     emit({"kind": "measurement", "at_seconds": task.now()} | task.who | record)
 
 
-def open_feeds(workload: Workload, device: str, seed: int) -> tuple[Feed, Feed | None]:
+def open_feeds(workload: Workload, recipe: Recipe, device: str, seed: int) -> tuple[Feed, Feed | None]:
     """The training feed, and the evaluation's where the workload has test data. Raises InputError."""
     devices.seed_all(seed)
-    how = {"batch_size": workload.batch_size, "device": device, "seed": seed}
+    how = {"batch_size": workload.batch_size * recipe.batch_factor, "device": device, "seed": seed}
     feed = open_feed(workload.train_data, field=f"{workload.name}: train_data", **how)
     if workload.test_data is None:
         return feed, None
     return feed, open_feed(workload.test_data, field=f"{workload.name}: test_data", **how)
+
+
+def _cache(
+    training: Training, backbone: torch.nn.Module, feed: Any, evaluation_feed: Any, todo: Plan
+) -> tuple[Feed, Feed | None, int]:
+    """(the feed and the evaluation's feed of the features that the plan reads, the samples computed)."""
+    epochs = [(0, todo.warmup_steps), *((number, todo.steps) for number in range(1, todo.epochs + 1))]
+    feed, samples = cache_features(training, backbone, feed, epochs)
+    if evaluation_feed is not None:
+        evaluated = [(EVALUATION_ORDER, todo.evaluation_steps)]
+        evaluation_feed, more = cache_features(training, backbone, evaluation_feed, evaluated)
+        samples += more
+    return feed, evaluation_feed, samples
 
 
 def hash_first_batches(feed: Feed, seed: int) -> str:
@@ -183,6 +217,8 @@ def _epoch(
             with _timed(record, "first_step_seconds", task.device, clock):
                 train(training, islice(batches, 1), trail, progress.step)
         train(training, batches, trail, progress.step)
+    if warmup and task.recipe.compile and evaluation_feed is not None:
+        evaluate(training, evaluation_feed.epoch(EVALUATION_ORDER, 1))  # its code is compiled before it is timed
     losses = trail.values()
     epoch |= {"steps": len(losses), "samples": feed.samples_in(len(losses)), "mean_loss": fmean(losses)}
     outcome: dict[str, Any] = {"losses": losses}
@@ -229,7 +265,14 @@ def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock
     batches = islice(chain.from_iterable(later), min(done, PHASE_STEPS))
     found = measure_phases(training, batches, min(done, PHASE_STEPS), clock)
     batch = next(feed.epoch(todo.epochs + 1, 1))
-    return found | measure_compute(training, batch, max(1, min(done, PHASE_STEPS) // 2), clock)
+    found |= measure_compute(training, batch, max(1, min(done, PHASE_STEPS) // 2), clock)
+    if torch.device(task.device).type != "cpu":  # the CPU does a step while it is submitted
+        found |= measure_submission(training, batch, min(done, SINGLE_STEPS), clock)
+        if task.recipe.read_loss_each_step:
+            later = chain.from_iterable(feed.epoch(number, todo.steps) for number in count(todo.epochs + 1))
+            steps = min(done, PHASE_STEPS)
+            found |= measure_unread(training, islice(later, steps), steps, clock)
+    return found
 
 
 def _without_dropout(task: Task, training: Training, feed: Feed, todo: Plan) -> dict[str, Any]:
@@ -273,7 +316,7 @@ def _work(task: Task, training: Training, feed: Feed, evaluation_feed: Feed | No
         "weights": getattr(training.model, "weights_source", None),
         "batch_size": feed.batch_size,
         "precision": task.recipe.precision,
-        "flops_per_step": task.flops_per_step,
+        "flops_per_step": _flops_per_step(task, feed),
         "seed": task.seed,
         "job_epochs": task.workload.epochs,
         "steps_per_epoch": feed.steps,
@@ -287,6 +330,19 @@ def _work(task: Task, training: Training, feed: Feed, evaluation_feed: Feed | No
         "weights_hash": training.weights_hash,
         "order_hash": feed.order_hash(1, todo.steps),
     }
+
+
+def _flops_per_step(task: Task, feed: Feed) -> float | None:
+    """Those of the workload's batch, times the recipe's factor; unknown where only the head computes.
+
+    The data may hold fewer samples than the larger batch.
+    """
+    if task.flops_per_step is None or task.recipe.cached_features:
+        return None
+    if task.recipe.batch_factor == 1:
+        return task.flops_per_step
+    usual = task.workload.batch_size
+    return task.flops_per_step * min(usual * task.recipe.batch_factor, feed.samples) / usual
 
 
 def describe_data(feed: Feed) -> dict[str, Any]:

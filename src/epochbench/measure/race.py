@@ -105,8 +105,8 @@ def race(
 
     `suite_module` is the module that the workload is written in; it travels by value, since the worker may be
     unable to import it. `prepare` is called first in every worker and may return the clock to read. A contender
-    that fails is not measured again in this race; the others go on. Input that cannot be trained fails every
-    contender before anything is trained. Raises `parcel.CannotTravel`.
+    that fails, or whose recipe the workload cannot do, is not measured again in this race; the others go on. Input
+    that cannot be trained fails every contender before anything is trained. Raises `parcel.CannotTravel`.
     """
     if options.batch_size is not None:
         workload = replace(workload, batch_size=options.batch_size)
@@ -137,6 +137,12 @@ class _Run:
     prepare: Callable[[], Any] | None
     flops_per_step: float | None = None
     spent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """Of which sweep the workload is a point, as records have it."""
+        sweep = self.workload.sweep
+        return {} if sweep is None else {f"sweep_{name}": value for name, value in sweep._asdict().items()}
 
     def measure_all(self, able: list[Contender], blob: bytes) -> None:
         arguments = {
@@ -242,7 +248,7 @@ class _Run:
                 lane.epochs.append(EpochRecord(**message))
                 records.append(lane.epochs[-1])
             else:
-                message = message | {"place": place, "isolation": "process"}
+                message = message | self.point | {"place": place, "isolation": "process"}
                 if not self.options.isolated:
                     # The peak is that of all that pytest's own process did.
                     message |= {"isolation": "none", "peak_process_bytes": None}
@@ -252,6 +258,8 @@ class _Run:
 
     def _fail(self, lane: Lane, outcome: worker.Outcome, **where: int) -> None:
         lane.failures.append(outcome)
+        if outcome.status == "skipped":
+            where = {}  # one record a contender, as for a device that is not there
         self.keep_end(lane, status=outcome.status, reason=without_names(outcome.reason or ""), **where)
 
     def keep_end(self, lane: Lane, **fields: Any) -> None:
@@ -263,7 +271,7 @@ class _Run:
             batch_size=self.workload.batch_size,
             job_epochs=self.workload.epochs,
             at_seconds=time.monotonic() - self.options.run_began,
-            **fields,
+            **self.point | fields,
         )
         lane.measurements.append(measurement)
         self.hooks.on_records([measurement])

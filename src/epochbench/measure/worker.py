@@ -28,6 +28,7 @@ import cloudpickle
 from epochbench.errors import InputError
 from epochbench.measure.parcel import by_value
 from epochbench.measure.settings import apply_settings, torch_settings
+from epochbench.resident import Unsuitable
 
 Message = dict[str, Any]
 Job = Callable[..., Any]
@@ -102,6 +103,7 @@ def run_here(
     if prepare is not None and prepare not in _prepared_here:
         _prepared_here[prepare] = prepare()
     clock = _prepared_here.get(prepare) or time.perf_counter
+    settings = torch_settings()
     try:
         value = job(
             lambda message: on_messages([message]),
@@ -112,6 +114,8 @@ def run_here(
         )
     except (Exception, SystemExit) as error:
         return Outcome(**describe(error))
+    finally:
+        apply_settings(settings)  # a recipe's threads are not those of the next one
     return Outcome(status="ok", value=value)
 
 
@@ -270,7 +274,7 @@ def describe(error: BaseException) -> Message:
     """How an error ends a job: status, a one-line reason, and the traceback from the user's first line on."""
     text = " ".join(str(error).split())
     if isinstance(error, InputError):
-        return {"status": "failed", "reason": text}
+        return {"status": "skipped" if isinstance(error, Unsuitable) else "failed", "reason": text}
     out_of_memory = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
     if isinstance(error, RuntimeError) and "can't allocate memory" in text:
         out_of_memory = True

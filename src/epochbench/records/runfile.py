@@ -11,10 +11,11 @@ import math
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import ValidationError
 
@@ -38,7 +39,10 @@ class RecordError(InputError):
 
 @dataclass(frozen=True, kw_only=True)
 class RunFile:
-    """A run file as it was read. `started` is in UTC; without an `end` the run was cut off."""
+    """A run file as it was read. `started` is in UTC; without an `end` the run was cut off.
+
+    `imported` is true of a run that was read from a pytest-benchmark JSON, which does not say how it ended.
+    """
 
     path: Path
     run: RunRecord
@@ -46,6 +50,7 @@ class RunFile:
     measurements: list[MeasurementRecord]
     epochs: list[EpochRecord]
     end: EndRecord | None
+    imported: bool = False
 
     @property
     def lines(self) -> int:
@@ -53,6 +58,8 @@ class RunFile:
 
     @property
     def ended(self) -> str:
+        if self.imported:
+            return "imported"
         return self.end.status if self.end else "cut"
 
 
@@ -97,7 +104,18 @@ def read_run_file(path: Path, problems: list[str]) -> RunFile | None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a regular file, each with its newline. Anything else, a pipe say, is not waited for."""
+    """The lines of a run file, each with its newline."""
+    with regular_file(path, LARGEST_FILE_BYTES) as file:
+        while line := file.readline(LARGEST_LINE_BYTES + 1):
+            yield line
+
+
+@contextmanager
+def regular_file(path: Path, largest_bytes: int) -> Iterator[BinaryIO]:
+    """A regular file, open for reading. Anything else, a pipe say, is not waited for.
+
+    Raises RecordError, also where it is larger than that or cannot be read.
+    """
     flags = os.O_RDONLY
     for extra in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
         flags |= getattr(os, extra, 0)
@@ -106,10 +124,9 @@ def _lines(path: Path) -> Iterator[bytes]:
         with open(os.open(path, flags), "rb") as file:
             facts = os.fstat(file.fileno())
             _refuse_irregular(facts, path)
-            if facts.st_size > LARGEST_FILE_BYTES:
-                raise RecordError(f"{path}: larger than {LARGEST_FILE_BYTES // 2**20} MiB, no run file")
-            while line := file.readline(LARGEST_LINE_BYTES + 1):
-                yield line
+            if facts.st_size > largest_bytes:
+                raise RecordError(f"{path}: larger than {largest_bytes // 2**20} MiB, which nothing of ours is")
+            yield file
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -177,8 +194,14 @@ def _record(content: Any, where: str) -> Any:
             kind = f"{one_line(repr(content['kind']))} is" if "kind" in content else "is missing, it is"
             raise RecordError(f"{where}: kind: {kind} none of run, epoch, measurement, end") from error
         field = ".".join(str(part) for part in first["loc"][1:]) or "line"
-        got = "" if first["type"] == "missing" else f", not {one_line(repr(first['input']))}"
-        raise RecordError(f"{where}: {one_line(field)}: {one_line(first['msg'])}{got}") from error
+        raise RecordError(f"{where}: {one_line(field)}: {what_is_wrong(error)}") from error
+
+
+def what_is_wrong(error: ValidationError) -> str:
+    """The first fault that was found, with the value that has it."""
+    first = error.errors(include_url=False)[0]
+    got = "" if first["type"] == "missing" else f", not {one_line(repr(first['input']))}"
+    return f"{one_line(first['msg'])}{got}"
 
 
 def one_line(value: object) -> str:

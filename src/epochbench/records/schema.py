@@ -132,7 +132,8 @@ class MeasurementRecord(Record):
     null. `job_epochs`, `steps_per_epoch` and `evaluation_steps_per_epoch` describe the real job, whole, while
     `epoch_steps` is what one timed epoch did here. `losses` are those of the first training steps, the warm-up's
     first; those without dropout are of a pass apart, in one replicate of a device. `place` counts the measurements
-    of a race from 0, in the order in which they ran.
+    of a race from 0, in the order in which they ran. `energy_joules` is of the timed epochs with their evaluations,
+    by the counter named in `energy_source` (nvml or rapl); both are null where it was not measured.
     """
 
     kind: Literal["measurement"] = "measurement"
@@ -146,11 +147,16 @@ class MeasurementRecord(Record):
     at_seconds: Finite = None
 
     # the work
+    sweep_of: str | None = None
+    sweep_axis: str | None = None
+    sweep_value: Finite = None
     data: str | None = None
     data_fingerprint: str | None = None
     weights: str | None = None
     batch_size: Count | None = None
     precision: str | None = None
+    recipe_settings: dict[str, Any] | None = None
+    recipe_left_out: tuple[str, ...] | None = None
     seed: int | None = None
     job_epochs: Count | None = None
     steps_per_epoch: Count | None = None
@@ -171,6 +177,8 @@ class MeasurementRecord(Record):
     data_seconds: Finite = None
     model_seconds: Finite = None
     first_step_seconds: Finite = None
+    caching_seconds: Finite = None
+    caching_samples: Count | None = None
 
     # where the time of a step goes, in a pass of its own, in one replicate of a device; sums over `phase_steps`
     phase_steps: Count | None = None
@@ -183,6 +191,11 @@ class MeasurementRecord(Record):
     reading_seconds: Finite = None
     compute_only_steps: Count | None = None
     compute_only_seconds: Finite = None
+    single_steps: Count | None = None
+    submit_seconds: Finite = None
+    single_step_seconds: Finite = None
+    unread_steps: Count | None = None
+    unread_seconds: Finite = None
     flops_per_step: Finite = None
     matmul_flops_per_second: Finite = None
     passes_apart_reason: str | None = None
@@ -200,6 +213,8 @@ class MeasurementRecord(Record):
     cudnn_benchmark: bool | None = None
     peak_device_bytes: Count | None = None
     peak_process_bytes: Count | None = None
+    energy_joules: Finite = None
+    energy_source: str | None = None
     losses: tuple[Finite, ...] = ()
     losses_without_dropout: tuple[Finite, ...] | None = None
     test_loss: Finite = None

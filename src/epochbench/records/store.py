@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from epochbench.records.frames import Results, frames, hardware
+from epochbench.records.imports import is_benchmark_json, read_benchmark_json
 from epochbench.records.runfile import RecordError, RunFile, one_line, read_run_file, utc_time
 from epochbench.records.schema import Record
 
 __all__ = ["RecordError", "Results", "RunWriter", "load", "new_run_path"]
+
+
+IN_A_FOLDER = ("*.jsonl", "*.json", "runs/*.jsonl", "runs/*.json", "*/[0-9][0-9][0-9][0-9]_*.json")
+"""The files that count in a folder; the last pattern is pytest-benchmark's own storage, `.benchmarks`."""
 
 
 class RunWriter:
@@ -79,24 +84,57 @@ def _slug(label: str | None) -> str:
 
 
 def load(*paths: str | Path | Iterable[str | Path]) -> Results:
-    """Read run files, folders of them (*.jsonl directly below, or below runs/) and globs → Results.
+    """Read run files, pytest-benchmark JSONs of races, folders of them and globs → Results.
 
-    A run that is given twice counts once; a run that resumes another is joined to it under the first one's
-    id. A last line that was cut is a run that was interrupted: everything before it counts. Raises
-    FileNotFoundError for a path or a glob that matches nothing, RecordError for what cannot be read.
+    Of a folder the files directly below and those below runs/ count, and pytest-benchmark's own storage
+    (`*/0001_name.json`). A run that is given twice, also as run file and as JSON, counts once; a run that
+    resumes another is joined to it under the first one's id. A last line that was cut is a run that was
+    interrupted: everything before it counts. One of several files that cannot be read is named in the
+    results' `problems`. Raises FileNotFoundError for a path or a glob that matches nothing, RecordError
+    where no file can be read.
     """
+    return load_apart([_flat(paths)])[0]
+
+
+def load_apart(arguments: Iterable[str | Path | Iterable[str | Path]]) -> tuple[Results, list[set[str]]]:
+    """As `load` of all the arguments together, and for each argument the ids of the runs that it holds."""
     problems: list[str] = []
-    files = [file for path in _files(paths) if (file := read_run_file(path, problems)) is not None]
-    chains = _chains(_unique(files, problems), problems)
-    return frames(chains, problems)
+    files = [_files([argument]) for argument in arguments]
+    read = _read({real: path for of_argument in files for real, path in of_argument.items()}, problems)
+    everything = [file for of_path in read.values() for file in of_path]
+    chains = _chains(_unique(everything, problems), problems)
+    roots = {file.run.run_id: chain[0].run.run_id for chain in chains for file in chain}
+    held = [{roots[file.run.run_id] for real in of_argument for file in read.get(real, ())} for of_argument in files]
+    return frames(chains, problems), held
 
 
-def _files(paths: Iterable[Any]) -> list[Path]:
+def _read(paths: dict[str, Path], problems: list[str]) -> dict[str, list[RunFile]]:
+    """Real path → the runs in it. What cannot be read is a note, unless nothing can."""
+    found: dict[str, list[RunFile]] = {}
+    errors: list[RecordError] = []
+    for real, path in paths.items():
+        try:
+            if is_benchmark_json(path):
+                found[real] = read_benchmark_json(path)
+            elif (file := read_run_file(path, problems)) is not None:
+                found[real] = [file]
+            else:
+                found[real] = []
+        except RecordError as error:
+            errors.append(error)
+            problems.append(f"left out: {str(error).replace(str(path), path.name, 1)}")
+    if errors and not found:
+        raise errors[0]
+    return found
+
+
+def _files(paths: Iterable[Any]) -> dict[str, Path]:
+    """Real path → the path as it was given."""
     found: dict[str, Path] = {}
     for path in _flat(paths):
         for file in _expand(path):
             found.setdefault(os.path.realpath(file), file)
-    return list(found.values())
+    return found
 
 
 def _flat(paths: Iterable[Any]) -> Iterator[str]:
@@ -109,7 +147,7 @@ def _flat(paths: Iterable[Any]) -> Iterator[str]:
 
 def _expand(path: str) -> list[Path]:
     if os.path.isdir(path):
-        found = [file for pattern in ("*.jsonl", "runs/*.jsonl") for file in sorted(Path(path).glob(pattern))]
+        found = [file for pattern in IN_A_FOLDER for file in sorted(Path(path).glob(pattern))]
         return [file for file in found if file.is_file()]
     if os.path.lexists(path):
         return [Path(path)]
@@ -129,7 +167,8 @@ def _unique(files: list[RunFile], problems: list[str]) -> list[RunFile]:
         if other is not file and other.lines != file.lines:
             kept, left = (file, other) if file.lines > other.lines else (other, file)
             found[file.run.run_id] = kept
-            problems.append(f"{left.path.name}: left out, {kept.path.name} holds more of the same run")
+            if left.imported == kept.imported:
+                problems.append(f"{left.path.name}: left out, {kept.path.name} holds more of the same run")
     return sorted(found.values(), key=lambda file: file.started)
 
 
@@ -141,9 +180,9 @@ def _chains(files: list[RunFile], problems: list[str]) -> list[list[RunFile]]:
         chains.setdefault(_root(file, by_id, problems), []).append(file)
     for chain in chains.values():
         last = chain[-1]
-        if last.end is None:
+        if last.ended == "cut":
             problems.append(f"{last.path.name}: run was cut off")
-        elif last.end.status != "finished":
+        elif last.end is not None and last.end.status != "finished":
             why = f": {one_line(last.end.reason)}" if last.end.reason else ""
             problems.append(f"{last.path.name}: run {_past(last.end.status)}{why}")
     return sorted(chains.values(), key=lambda chain: chain[-1].started)

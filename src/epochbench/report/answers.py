@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from epochbench.report.published import slug
+from epochbench.report.repeat import RUN_THIS
 from epochbench.report.terminal import duration
 from epochbench.report.wording import (
     clean,
@@ -26,7 +27,6 @@ from epochbench.report.wording import (
 
 Row = dict[str, Any]
 WORK = ("workload", "recipe", "machine")
-RUN_THIS = "pytest bench --benchmark-only"
 REASON_COLUMNS = 300
 _SETTLED = ("contender faster", "baseline faster", "equivalent")
 NOTABLE = 1.05  # a whole job that stands this factor from its epochs' speedup is worth a sentence

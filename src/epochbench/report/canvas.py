@@ -1,4 +1,4 @@
-"""What the charts are drawn on: lanes under headings, one logarithmic axis, text at set places.
+"""What the charts of lanes are drawn on: lanes under headings, one axis, text at set places.
 
 Lengths are CSS pixels (72 dots an inch), and so is the y axis, from the top down. A Figure is made without
 pyplot, so that no display and no GUI backend is ever asked for.
@@ -41,7 +41,15 @@ def plain_style() -> Iterator[None]:
         yield
 
 
-def placed(drawn: pd.DataFrame, *, shared_heading: bool) -> tuple[pd.DataFrame, int]:
+def few(rows: pd.DataFrame, most: int) -> pd.DataFrame:
+    """At most so many of the rows, in their order: the first of each workload before the second of any."""
+    if len(rows) <= most:
+        return rows
+    place = rows.groupby("workload", sort=False).cumcount().to_numpy()
+    return rows.iloc[sorted(place.argsort(kind="stable")[:most])]
+
+
+def placed(drawn: pd.DataFrame, *, shared_heading: bool, lane: int = LANE) -> tuple[pd.DataFrame, int]:
     """The rows with the `y` of their lane, `heading` and `subheading` above it ("" for none); and the height.
 
     Rows of one workload, recipe and machine stand together, under one heading if it is shared. What all rows
@@ -65,7 +73,7 @@ def placed(drawn: pd.DataFrame, *, shared_heading: bool) -> tuple[pd.DataFrame, 
             subheading = shortened(" · ".join(shortened(part, 34) for part in parts), SUBHEADING_COLUMNS)
             y += (GAP if lanes else 0) + HEADING + (SUBHEADING if subheading else 0)
         lanes.append((y + LANE / 2, heading, subheading))
-        y, before = y + LANE, row["group"]
+        y, before = y + lane, row["group"]
     places, titles, subtitles = zip(*lanes, strict=True)
     return ordered.assign(y=places, heading=titles, subheading=subtitles), math.ceil(y)
 
@@ -91,6 +99,16 @@ def log_axis(axes: Axes, low: float, high: float, ticks: dict[float, str], *, ba
     axes.xaxis.set_major_locator(FixedLocator(list(chosen)))
     axes.xaxis.set_major_formatter(FixedFormatter(list(chosen.values())))
     axes.xaxis.set_minor_locator(NullLocator())
+    axes.tick_params(axis="x", length=4, pad=5)
+    axes.grid(axis="x", color=LINE.light, linewidth=1)
+    axes.set_axisbelow(True)
+
+
+def linear_axis(axes: Axes, low: float, high: float, ticks: dict[float, str]) -> None:
+    """A linear axis from low to high with these ticks."""
+    axes.set_xlim(low, high)
+    axes.xaxis.set_major_locator(FixedLocator(list(ticks)))
+    axes.xaxis.set_major_formatter(FixedFormatter(list(ticks.values())))
     axes.tick_params(axis="x", length=4, pad=5)
     axes.grid(axis="x", color=LINE.light, linewidth=1)
     axes.set_axisbelow(True)

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import math
 import os
 import tempfile
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from epochbench.analysis.cost import Prices
+from epochbench.analysis.energy import energy
 from epochbench.analysis.phases import phases
 from epochbench.analysis.projection import projections
 from epochbench.analysis.speedups import speedups
 from epochbench.errors import InputError
-from epochbench.report import tables
-from epochbench.report.answers import RUN_THIS, answers, summary
+from epochbench.records.schema import PHASES
+from epochbench.report import evidence, facts, tables
+from epochbench.report.answers import answers, summary
+from epochbench.report.costs import cost_table
+from epochbench.report.energy import energy_table
 from epochbench.report.palette import SHADES
 from epochbench.report.published import published_context, published_table, read_published
-from epochbench.report.wording import clean
+from epochbench.report.recent import Race, few_races, recent, shown_races
+from epochbench.report.repeat import CSV_NAME, RUN_THIS, commands, csv_link
+from epochbench.report.wording import clean, counted, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,18 +38,25 @@ if TYPE_CHECKING:
     from epochbench.records.store import Results
 
 TITLE = "Is it worth training on the GPU?"
+MOST_CARDS = 48
+MOST_ROWS = 300
 
 
-def write_page(results: Results, path: Path, *, published: Path | None = None) -> Path:
+def write_page(results: Results, path: Path, *, published: Path | None = None, prices: Prices | None = None) -> Path:
     """Write the page of these results to `path`, whole or not at all, and return the path.
 
-    `published` names a CSV of figures that others published; they get a table of their own and, where no
-    GPU was measured, are quoted as such. The same results give the same bytes. Raises RecordError for a CSV
-    that is none, and InputError for a file at `path` that is no page of ours.
+    `published` names a CSV of figures that others published; they get a table of their own and, where no GPU was
+    measured, are quoted as such. With `prices` of an hour of each device it says what the whole jobs cost. The same
+    results give the same bytes. Raises RecordError for a CSV that is none, and InputError for a file at `path` that
+    is no page of ours and for a price of no device.
     """
-    path = Path(path)
+    return save_page(Path(path), lambda: render_page(results, published=published, prices=prices))
+
+
+def save_page(path: Path, render: Callable[[], str]) -> Path:
+    """Write the page that `render` makes to `path`, whole or not at all, and return the path."""
     _refuse_other_page(path)
-    page = render_page(results, published=published)
+    page = render()
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")
     try:
@@ -66,9 +84,19 @@ MADE_BY = '<meta name="generator" content="epochbench">'
 """By this a page is known as ours; the template has it in its head."""
 
 
-def render_page(results: Results, *, published: Path | None = None) -> str:
+def render_page(results: Results, *, published: Path | None = None, prices: Prices | None = None) -> str:
     """The page as text."""
-    environment = Environment(
+    return template("template.html.j2").render(_content(results, published, prices or {}))
+
+
+def template(name: str) -> Template:
+    """A template of this folder, into which only text and finite numbers go."""
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> Environment:
+    return Environment(
         loader=PackageLoader("epochbench.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
@@ -76,38 +104,86 @@ def render_page(results: Results, *, published: Path | None = None) -> str:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    return environment.get_template("template.html.j2").render(_content(results, published))
 
 
-def _content(results: Results, published: Path | None) -> dict[str, Any]:
-    # matplotlib and seaborn take seconds to import: only a page needs them.
-    from epochbench.report import charts
-
-    compared, jobs = (_by_workload(table(results), results.runs) for table in (speedups, projections))
+def _content(results: Results, published: Path | None, prices: Prices) -> dict[str, Any]:
+    """What the templates name. Every table but the CSV is of the newest runs."""
+    everything = speedups(results)
+    recently = recent(results, everything)
+    shown = recently.results
+    compared, jobs, steps = (
+        _by_workload(table, shown.runs) for table in (recently.speedups, projections(shown), phases(shown))
+    )
+    races = shown_races(shown, jobs)
     figures = read_published(Path(published)) if published is not None else []
-    cards = answers(compared, jobs, results.measurements, published_context(figures))
-    used = {*compared["run"].dropna(), *jobs["run"].dropna()}
+    cards = answers(compared, jobs, shown.measurements, published_context(figures))
+    script, _, _ = _environment().loader.get_source(_environment(), "page.js")
     return {
         "title": TITLE,
         "run_this": RUN_THIS,
         "shades": SHADES,
+        "script": Markup(script),
+        "script_hash": Markup(f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"),
+        "most_rows": MOST_ROWS,
         "summary": summary(cards),
-        "cards": cards,
-        "problems": results.problems,
-        "in_process": bool(results.measurements["isolation"].eq("none").any()),
-        "speedups": tables.speedup_table(compared),
-        "jobs": tables.job_table(jobs),
-        "steps": tables.step_table(_by_workload(phases(results), results.runs)),
+        "cards": cards[:MOST_CARDS],
+        "cards_left_out": _more(len(cards) - MOST_CARDS, "comparison", "in the table below"),
+        "left_out": recently.left_out,
+        "problems": results.problems[:MOST_ROWS],
+        "cpu_only": not compared["verdict"].ne("not measured").any() and set(jobs["device"]) <= {"cpu"},
+        "in_process": bool(shown.measurements["isolation"].eq("none").any()),
+        "speedups": tables.brief(tables.speedup_table(compared)),
+        "jobs": tables.brief(tables.job_table(jobs)),
+        "costs": tables.brief(cost_table(jobs, prices)) if prices else ((), []),
+        "any_projected": bool(jobs["projected"].eq(True).fillna(False).any()),
+        "steps": tables.brief(tables.step_table(steps)),
+        "phase_names": PHASES,
+        "energy": tables.brief(energy_table(_by_workload(energy(shown), shown.runs))),
+        "same": tables.brief(evidence.same_table(races, compared)),
+        "learned": tables.brief(evidence.learned_table(races)),
+        "steady": tables.brief(evidence.steady_table(races)),
+        "machines": facts.machine_table(shown.runs, {*compared["run"].dropna(), *jobs["run"].dropna()}),
+        "training": facts.training_table(shown.measurements),
+        "trouble": facts.trouble_table(shown.measurements),
+        "published": published_table(figures),
+        "commands": commands(shown.runs),
+        "own_file": shortened(shown.runs["file"].iloc[-1], 80) if len(shown.runs) else "",
+        "csv_link": Markup(csv_link(everything)),
+        "csv_name": CSV_NAME,
+        "csv_rows": len(everything),
+    } | _charts(compared, jobs, steps, races)
+
+
+def _charts(compared: pd.DataFrame, jobs: pd.DataFrame, steps: pd.DataFrame, races: list[Race]) -> dict[str, Any]:
+    # matplotlib and seaborn take seconds to import: only a page needs them.
+    from epochbench.report import charts, panels, phase_charts
+
+    drawn = list(enumerate(few_races(races)))
+    where = [name for name in ("machine", "recipe") if len({getattr(race, name) for race in races}) > 1]
+    return {
         "job_chart": Markup(charts.job_time_chart(jobs)),
         "job_undrawn": charts.job_time_undrawn(jobs),
-        "any_projected": bool(jobs["projected"].eq(True).fillna(False).any()),
         "speedup_chart": Markup(charts.speedup_chart(compared)),
         "speedup_undrawn": charts.speedup_undrawn(compared),
-        "machines": tables.machine_table(results.runs, used),
-        "training": tables.training_table(results.measurements),
-        "trouble": tables.trouble_table(results.measurements),
-        "published": published_table(figures),
+        "phase_chart": Markup(phase_charts.phase_chart(steps)),
+        "rate_chart": Markup(phase_charts.rate_chart(steps)),
+        "loss_panels": [_panel(race, f"losses-{place}", where, panels.loss_chart) for place, race in drawn],
+        "epoch_panels": [_panel(race, f"epochs-{place}", where, panels.epoch_chart) for place, race in drawn],
+        "panels_left_out": _more(len(races) - len(drawn), "race", "in the table alone"),
     }
+
+
+def _panel(race: Race, name: str, where: list[str], draw: Callable[..., str]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "workload": shortened(race.workload, 80),
+        "where": " · ".join(shortened(getattr(race, column), 60) for column in where),
+        "svg": Markup(draw(race, name=name)),
+    }
+
+
+def _more(number: int, noun: str, where: str) -> str:
+    return f"{counted(number, f'more {noun}')}: {where}." if number > 0 else ""
 
 
 def _by_workload(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

@@ -25,10 +25,27 @@ SOFT = Shade(variable="--soft", light="#59626d", dark="#a5adb8")
 LINE = Shade(variable="--line", light="#dfe3e8", dark="#323941")
 CPU = Shade(variable="--cpu", light="#0173b2", dark="#56b4e9")
 ACCELERATOR = Shade(variable="--accelerator", light="#d55e00", dark="#de8f05")
+ACCELERATOR_INK = Shade(variable="--accelerator-ink", light="#a84a00", dark="#e69f2e")
+"""For words: the accelerator's own colour is too pale to be read on a light page."""
 
-SHADES = (PAGE, PANEL, INK, SOFT, LINE, CPU, ACCELERATOR)
+PHASE_SHADES = {
+    "waiting": Shade(variable="--waiting", light="#8c8c8c", dark="#c3c8cf"),
+    "transfer": Shade(variable="--transfer", light="#992e87", dark="#e667d0"),
+    "forward": Shade(variable="--forward", light="#0a4a3c", dark="#3ee09a"),
+    "backward": Shade(variable="--backward", light="#08a657", dark="#067a5c"),
+    "optimizer": Shade(variable="--optimizer", light="#6b5000", dark="#937600"),
+    "reading": Shade(variable="--reading", light="#c06de8", dark="#8a5cff"),
+}
+"""None is a device's colour. Any two differ, to the three kinds of colour-blind eyes too, in both themes."""
+
+SHADES = (PAGE, PANEL, INK, SOFT, LINE, CPU, ACCELERATOR, ACCELERATOR_INK, *PHASE_SHADES.values())
 
 
 def device_shade(device: str) -> Shade:
     """The colour of a device: one for the CPU, one for every accelerator (the labels tell these apart)."""
     return CPU if device == "cpu" else ACCELERATOR
+
+
+def device_ink(device: str) -> Shade:
+    """The colour of words about a device."""
+    return CPU if device == "cpu" else ACCELERATOR_INK

@@ -18,6 +18,7 @@ _HREF = f"{{{_XLINK}}}href"
 _COLOUR = re.compile("|".join(re.escape(shade.light) for shade in SHADES))
 _VARIABLE = {shade.light: f"var({shade.variable}, {shade.light})" for shade in SHADES}
 _REFERENCE = re.compile(r"#([\w-]+)(?=\))")
+_LONG_NUMBER = re.compile(r"(\d\.\d\d)\d+")
 
 
 def to_svg(figure: Figure, *, name: str, title: str, description: str) -> str:
@@ -68,6 +69,8 @@ def _adapt(element: ElementTree.Element, name: str, used: set[str]) -> None:
             element.set(key, value.replace("url(#", f"url(#{name}-"))
         elif key in ("style", "fill", "stroke"):
             element.set(key, _COLOUR.sub(lambda match: _VARIABLE[match.group()], value))
+        elif key in ("d", "x", "y"):  # hundredths of a pixel are as fine as anybody sees
+            element.set(key, _LONG_NUMBER.sub(r"\1", value))
 
 
 def _describe(root: ElementTree.Element, name: str, title: str, description: str) -> None:

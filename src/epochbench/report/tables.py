@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from epochbench.analysis.flags import machine_flags
 from epochbench.records.schema import PHASES
 from epochbench.report.wording import (
     DASH,
@@ -17,22 +15,20 @@ from epochbench.report.wording import (
     clean,
     clock,
     device_word,
-    gibibytes,
     missing_device,
-    moment,
     present,
     rate,
     scaled,
     shortened,
     significant,
     speedup_words,
-    status_word,
     whole,
 )
 
 Row = dict[str, Any]
 REASON_COLUMNS = 300
-WIDEST_WORD, SHORT_LINE, LONG_TEXT = 18, 14, 160  # characters
+CAPTION_COLUMNS = 60
+WIDEST_WORD, SHORT_LINE, LONG_TEXT = 18, 14, 60  # characters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +43,27 @@ class Column:
 Table = tuple[tuple[Column, ...], list[list[str]]]
 
 
+class Figure(str):
+    """A figure as people read it; `raw` is the number to sort its column by, None where there is none."""
+
+    raw: float | None
+
+    def __new__(cls, text: str, raw: Any) -> Figure:
+        made = super().__new__(cls, text)
+        made.raw = present(raw)
+        return made
+
+
+def number(value: Any, factor: float = 1) -> Figure:
+    """The value in another unit, with three significant digits."""
+    value = scaled(value, factor)
+    return Figure(significant(value), value)
+
+
+def count(value: Any) -> Figure:
+    return Figure(whole(value), value)
+
+
 def made_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> Table:
     """Headers (and whether of figures) and rows; columns are as wide as their longest word, within reason."""
     made = []
@@ -59,6 +76,25 @@ def made_table(columns: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]
     return tuple(made), [list(row) for row in rows]
 
 
+def brief(table: Table) -> tuple[tuple[Column, ...], list[list[str]], str]:
+    """The table without its columns Machine and Recipe where they say the same in each row, and what they say.
+
+    A column without a word in it goes too.
+    """
+    columns, rows = table
+    texts = [{row[place] for row in rows} for place in range(len(columns))]
+    same = [
+        place
+        for place, column in enumerate(columns)
+        if column.header in ("Machine", "Recipe") and len(texts[place]) == 1
+    ]
+    kept = [place for place, said in enumerate(texts) if place not in same and said != {""}]
+    said = ", ".join(
+        f"{columns[place].header.lower()}: {shortened(rows[0][place], CAPTION_COLUMNS)}" for place in same
+    )
+    return tuple(columns[place] for place in kept), [[row[place] for place in kept] for row in rows], said
+
+
 def speedup_table(speedups: pd.DataFrame) -> Table:
     baselines = {device_word(device) for device in speedups["baseline"]}
     baseline = baselines.pop() if len(baselines) == 1 else "Baseline"
@@ -68,14 +104,13 @@ def speedup_table(speedups: pd.DataFrame) -> Table:
         ("Data and weights", False),
         ("Recipe", False),
         ("Device", False),
+        ("Host CPUs / threads", False),
         (f"{baseline}, timed epoch (s)", True),
         ("Device, timed epoch (s)", True),
         ("Speedup (×) [95% interval]", True),
         ("Verdict", False),
         ("Reason", False),
         ("Same training?", False),
-        ("Watch out", False),
-        ("Not judged", False),
     )
     rows = []
     for row in speedups.to_dict("records"):
@@ -83,24 +118,23 @@ def speedup_table(speedups: pd.DataFrame) -> Table:
             [
                 clean(row["workload"]),
                 clean(row["machine"]),
-                f"{_fact(row['data'])}; {_fact(row['weights'])}",
+                f"{fact(row['data'])}; {fact(row['weights'])}",
                 clean(row["recipe"]),
                 device_word(row["device"]),
-                significant(row["baseline_seconds"]),
-                significant(row["seconds"]),
-                speedup_words(row["speedup"], row["low"], row["high"]),
+                f"{whole(row['cpus'], UNKNOWN)} / {whole(row['baseline_threads'], UNKNOWN)}",
+                number(row["baseline_seconds"]),
+                number(row["seconds"]),
+                Figure(speedup_words(row["speedup"], row["low"], row["high"]), row["speedup"]),
                 _verdict(row),
-                _reason(row["reason"]),
-                DASH if row["verdict"] == "not measured" else _parity(row["parity"]),
-                _reason(row["flags"]),
-                _reason(row["not_judged"]),
+                reason_text(row["reason"]),
+                DASH if row["verdict"] == "not measured" else parity_words(row["parity"]),
             ]
         )
     return made_table(columns, rows)
 
 
-def _parity(value: Any) -> str:
-    said = _text(value)
+def parity_words(value: Any) -> str:
+    said = text_or_dash(value)
     if said.startswith("same"):
         return f"yes{said.removeprefix('same')}"
     return f"no, it {said}" if said.startswith("differs") else said
@@ -120,8 +154,9 @@ def job_table(projections: pd.DataFrame) -> Table:
     clocks = not known.empty and known.min() >= 60
     unit = "hh:mm:ss" if clocks else "s"
 
-    def job(seconds: Any) -> str:
-        return DASH if present(seconds) is None else clock(seconds) if clocks else significant(seconds)
+    def job(seconds: Any) -> Figure:
+        clocked = clocks and present(seconds) is not None
+        return Figure(clock(seconds), seconds) if clocked else number(seconds)
 
     columns = (
         ("Workload", False), ("Machine", False), ("Recipe", False), ("Device", False),
@@ -132,11 +167,12 @@ def job_table(projections: pd.DataFrame) -> Table:
     rows = []
     for row in projections.to_dict("records"):
         ends = [present(row["low"]), present(row["high"])]
+        interval = DASH if None in ends else f"{job(ends[0])} to {job(ends[1])}"
         rows.append([
             clean(row["workload"]), clean(row["machine"]), clean(row["recipe"]), device_word(row["device"]),
-            job(row["job_seconds"]), DASH if None in ends else f"{job(ends[0])} to {job(ends[1])}", _how(row),
-            significant(row["start_up_seconds"]), whole(row["job_epochs"]), significant(row["epoch_seconds"]),
-            significant(row["evaluation_seconds"]), whole(row["replicates"]),
+            job(row["job_seconds"]), Figure(interval, ends[0]), _how(row),
+            number(row["start_up_seconds"]), count(row["job_epochs"]), number(row["epoch_seconds"]),
+            number(row["evaluation_seconds"]), count(row["replicates"]),
         ])  # fmt: skip
     return made_table(columns, rows)
 
@@ -161,133 +197,24 @@ def step_table(phases: pd.DataFrame) -> Table:
         times = [row["step_seconds"], *(row[f"{name}_step_seconds"] for name in (*PHASES, "compute_only"))]
         rows.append([
             clean(row["workload"]), clean(row["machine"]), clean(row["recipe"]), device_word(row["device"]),
-            *(significant(scaled(seconds, 1e3)) for seconds in times),
-            *(significant(rate(row["batch_size"], seconds)) for seconds in (times[0], times[-1])),
-            significant(scaled(row["flops_per_second"], 1e-9)), significant(scaled(row["peak_share"], 100)),
-            *(significant(scaled(row[f"peak_{kind}_bytes"], 2**-20)) for kind in ("device", "process")),
+            *(number(seconds, 1e3) for seconds in times),
+            *(number(rate(row["batch_size"], seconds)) for seconds in (times[0], times[-1])),
+            number(row["flops_per_second"], 1e-9), number(row["peak_share"], 100),
+            *(number(row[f"peak_{kind}_bytes"], 2**-20) for kind in ("device", "process")),
         ])  # fmt: skip
     return made_table(columns, rows)
 
 
-def machine_table(runs: pd.DataFrame, used: set[str]) -> tuple[list[str], list[tuple[str, list[list[str]]]]]:
-    """Headers, a run each; a row a fact, each cell a list of lines. Runs without figures are left out."""
-    rows = [row for row in runs.to_dict("records") if row["run"] in used] or runs.to_dict("records")
-    headers = [clean(row["machine"]) for row in rows]
-    facts = (
-        ("Measured on", lambda row: [moment(row["started_at"])]),
-        ("CPU", lambda row: [_fact(row["cpu_name"])]),
-        (
-            "CPUs usable of present",
-            lambda row: [f"{whole(row['cpus_usable'], UNKNOWN)} of {whole(row['cpus_present'], UNKNOWN)}"],
-        ),
-        ("Memory (GiB)", lambda row: [gibibytes(row["memory_bytes"])]),
-        ("Accelerator", _accelerators),
-        ("Watch out", lambda row: machine_flags(row) or [DASH]),
-        ("torch", lambda row: [_fact(row["torch"])]),
-        ("torchvision", lambda row: [_fact(row["torchvision"])]),
-        ("CUDA", lambda row: [_fact(row["cuda"])]),
-        ("Python", lambda row: [_fact(row["python"])]),
-        ("The run", lambda row: [_ENDS.get(row["ended"], clean(row["ended"]))]),
-    )
-    return headers, [(name, [lines(row) for row in rows]) for name, lines in facts]
-
-
-_ENDS = {
-    "cut": "was cut off; what it had measured counts",
-    "interrupted": "was interrupted; what it had counts",
-}
-
-
-def _accelerators(row: Row) -> list[str]:
-    lines = []
-    for facts in present(row["devices"]) or []:
-        device = _fact(facts.get("device"))
-        if device.partition(":")[0] == "cpu":
-            continue
-        if facts.get("available"):
-            memory = present(facts.get("memory_bytes"))
-            lines.append(f"{_fact(facts.get('name'))} ({device})" + (f", {gibibytes(memory)} GiB" if memory else ""))
-        else:
-            why = present(facts.get("reason"))
-            lines.append(f"{device} cannot be used: {shortened(why or 'reason unknown', REASON_COLUMNS)}")
-    return lines or [UNKNOWN]
-
-
-def training_table(measurements: pd.DataFrame) -> Table:
-    """What was trained, a row where any of it differs."""
-    columns = (
-        ("Workload", False),
-        ("Machine", False),
-        ("Data", False),
-        ("Weights", False),
-        ("Batch size", True),
-        ("Job (epochs)", True),
-        ("Training samples", True),
-        ("Parameters", True),
-        ("Trained", True),
-        ("Precision", False),
-        ("CPU threads", True),
-    )
-    rows: dict[tuple[str, ...], None] = {}
-    for row in measurements[measurements["status"] != "skipped"].to_dict("records"):
-        rows[
-            (
-                clean(row["workload"]),
-                clean(row["machine"]),
-                _fact(row["data"]),
-                _fact(row["weights"]),
-                *(
-                    whole(row[name])
-                    for name in (
-                        "batch_size",
-                        "job_epochs",
-                        "train_samples",
-                        "parameters",
-                        "trainable_parameters",
-                    )
-                ),
-                _fact(row["precision"]),
-                whole(row["threads"]),
-            )
-        ] = None
-    return made_table(columns, list(rows))
-
-
-def trouble_table(measurements: pd.DataFrame) -> Table:
-    """What was not measured, and why: a failure does not look like a skip."""
-    columns = (
-        ("Workload", False),
-        ("Machine", False),
-        ("Recipe", False),
-        ("Device", False),
-        ("What happened", False),
-        ("Reason", False),
-        ("How often", True),
-    )
-    rows = Counter(
-        (
-            clean(row["workload"]),
-            clean(row["machine"]),
-            clean(row["recipe"]),
-            device_word(row["device"]),
-            status_word(row["status"]),
-            _reason(row["reason"], UNKNOWN),
-        )
-        for row in measurements[measurements["status"] != "ok"].to_dict("records")
-    )
-    return made_table(columns, [[*row, str(number)] for row, number in rows.items()])
-
-
-def _text(value: Any) -> str:
+def text_or_dash(value: Any) -> str:
     value = present(value)
     return DASH if value is None or value == "" else clean(value)
 
 
-def _fact(value: Any) -> str:
+def fact(value: Any) -> str:
     value = present(value)
     return UNKNOWN if value is None or value == "" else shortened(value, 200)
 
 
-def _reason(value: Any, missing: str = "") -> str:
+def reason_text(value: Any, missing: str = "") -> str:
     value = present(value)
     return shortened(value, REASON_COLUMNS) if value else missing

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from epochbench.analysis.flags import machine_flags
+from epochbench.analysis.gains import gains
 from epochbench.analysis.projection import Job, job
 from epochbench.analysis.sides import Row, plain_rows, races
 from epochbench.analysis.speedups import speedups
@@ -91,6 +92,8 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
     from rich.console import Console
     from rich.padding import Padding
 
+    from epochbench.report.recipes import gains_table
+
     text = io.StringIO()
     console = Console(
         file=text, width=width, force_terminal=color, color_system="standard" if color else None, emoji=False,
@@ -98,7 +101,7 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
     )  # fmt: skip
     if results.runs.empty:
         console.print(NO_RUNS)
-    rows, jobs = plain_rows(speedups(results)), _jobs(results)
+    rows, jobs, tried = plain_rows(speedups(results)), jobs_of(results), plain_rows(gains(results))
     for machine in dict.fromkeys(results.runs["machine"]):
         here = [row for row in rows if row["machine"] == machine]
         console.print(printable(machine), style="bold")
@@ -111,6 +114,9 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
         for line in [*about, *_lines_below(here)]:
             console.print(Padding(line, (0, 0, 0, 2)))
         console.print()
+        if gained := [row for row in tried if row["machine"] == machine]:
+            console.print(gains_table(gained))
+            console.print()
     if rows:
         console.print(LEGEND)
     for problem in results.problems:
@@ -126,7 +132,7 @@ def printable(text: object) -> str:
 Jobs = dict[tuple[str, str, str, str], Job]
 
 
-def _jobs(results: Results) -> Jobs:
+def jobs_of(results: Results) -> Jobs:
     """(run, workload, recipe, device) → its job."""
     return {
         (*race, device): job(side)
@@ -161,13 +167,19 @@ def _workload(row: Row) -> RenderableType:
     from rich.console import Group
     from rich.padding import Padding
 
-    name = row["workload"] if row["recipe"] == "article" else f"{row['workload']} ({row['recipe']})"
+    name = row["workload"]
+    if row["recipe"] != row["device_recipe"]:
+        recipes = ((row["baseline"], row["baseline_recipe"]), (row["device"], row["device_recipe"]))
+        name += f" ({row['recipe']}: {', '.join(f'{device_word(device)} {recipe}' for device, recipe in recipes)})"
+    elif row["recipe"] != "article":
+        name += f" ({row['recipe']})"
     what = ", ".join(printable(part) for part in (row["data"], row["weights"]) if part)
     return Group(printable(name), Padding(what, (0, 0, 0, 2))) if what else printable(name)
 
 
 def _times(row: Row, device: str, jobs: Jobs) -> str:
-    one = jobs.get((row["run"], row["workload"], row["recipe"], device))
+    recipe = row["baseline_recipe" if device == row["baseline"] else "device_recipe"] or row["recipe"]
+    one = jobs.get((row["run"], row["workload"], recipe, device))
     if one is None:
         return "–\n–"
     return f"{_marked(one.epoch_seconds, one.epoch_projected)}\n{_marked(one.job_seconds, one.projected)}"
@@ -178,13 +190,16 @@ def _marked(seconds: float | None, projected: bool) -> str:
 
 
 def _lines_below(rows: Sequence[Row]) -> list[str]:
-    """Losses that differ, flags, and what others published where there is no accelerator."""
+    """Losses that differ, flags, bounds, and what others published where there is no accelerator."""
+    from epochbench.report.recipes import bound_lines
+
     lines = [
         f"{printable(row['workload'])}: loss on {device_word(row['device'])} {row['parity']}"
         for row in rows
         if str(row["parity"]).startswith("differs")
     ]
     lines += [f"{printable(row['workload'])}: {printable(row['flags'])}" for row in rows if row["flags"]]
+    lines += bound_lines(rows)
     for why in dict.fromkeys(why for row in rows for why in row["not_judged"].split("; ") if why):
         names = dict.fromkeys(printable(row["workload"]) for row in rows if why in row["not_judged"])
         lines.append(f"not judged: {printable(why)}: {', '.join(names)}")
