@@ -244,6 +244,8 @@ def why_not(device: str, error: Exception) -> str:
     """Why a device does not work, in one line, from the error that its first use raised."""
     kind = torch.device(device).type
     text = " ".join(str(error).split())
+    if kind == "mps" and "supported on" in text:
+        return f"this system is too old for MPS: {text[:200]}"
     if kind in ("xpu", "mps") and ("not compiled" in text or "backend" in text or "not linked" in text):
         return f"torch {torch.__version__} is built without {kind.upper()}"
     if "no kernel image" in text:

@@ -165,6 +165,19 @@ def test_a_folder_of_the_user_is_looked_at(fake, tmp_path):
     assert named(told, "data")["seen"].startswith("training data in ")
 
 
+def test_the_line_that_passes_is_gone_before_the_next_finding(monkeypatch):
+    told = []
+
+    def look(on_stage):
+        on_stage("cuda")
+        return found()
+
+    monkeypatch.setattr(psutil, "cpu_percent", lambda interval: 0.0)
+    monkeypatch.setattr(process, "look", look)
+    doctor.examine(on_finding=lambda finding: told.append(finding.name), on_stage=told.append)
+    assert told[told.index("load") :][:4] == ["load", "cuda", None, "torch"]
+
+
 def test_the_machine_is_told_before_torch_is_looked_at(monkeypatch):
     told, before = [], []
 

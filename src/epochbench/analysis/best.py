@@ -24,9 +24,10 @@ def best_sides(raced: dict[Race, dict[str, Side]], baseline: str) -> Iterator[tu
         for device, side in sides.items():
             workloads.setdefault((run, workload), {}).setdefault(device, []).append(side)
     for by_device in workloads.values():
+        if all(len([side for side in sides if side.ok]) < 2 for sides in by_device.values()):
+            continue
         best = {device: _fastest(sides) for device, sides in by_device.items()}
-        several = any(len([side for side in sides if side.ok]) > 1 for sides in by_device.values())
-        if several and best.get(baseline) is not None:
+        if best.get(baseline) is not None:
             for device, side in best.items():
                 if device != baseline and side is not None:
                     yield replace(best[baseline], recipe=BEST), replace(side, recipe=BEST)

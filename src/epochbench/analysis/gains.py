@@ -43,14 +43,16 @@ def gains(results: Results, *, confidence: float = 0.95) -> pd.DataFrame:
     for (run, workload, recipe), sides in races(results).items():
         for device, side in sides.items():
             by_recipe.setdefault((run, workload), {})[recipe, device] = side
-    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for (run, workload), found in by_recipe.items():
+    newest: dict[tuple[Any, ...], tuple[Side, Side]] = {}
+    for (_, workload), found in by_recipe.items():
         for (recipe, device), side in found.items():
             base = found.get((ARTICLE, device))
             if recipe != ARTICLE and base is not None:
-                key = (workload, side.machine, base.data, device, recipe)
-                newest[key] = dict(zip(KEY, key, strict=True)) | {"run": run} | _row(base, side, confidence)
-    rows = list(newest.values())
+                newest[workload, side.machine, base.data, device, recipe] = base, side
+    rows = [
+        dict(zip(KEY, key, strict=True)) | {"run": side.run} | _row(base, side, confidence)
+        for key, (base, side) in newest.items()
+    ]
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     )

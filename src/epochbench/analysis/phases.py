@@ -43,13 +43,12 @@ def phases(results: Results) -> pd.DataFrame:
     """
     import pandas as pd
 
-    newest: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for (run, workload, recipe), sides in races(results).items():
+    newest: dict[tuple[Any, ...], Side] = {}
+    for (_, workload, recipe), sides in races(results).items():
         for device, side in sides.items():
             if side.ok:
-                key = (workload, recipe, side.machine, device, side.data)
-                newest[key] = dict(zip(KEY, key, strict=True)) | {"run": run} | _of_side(side)
-    rows = list(newest.values())
+                newest[workload, recipe, side.machine, device, side.data] = side
+    rows = [dict(zip(KEY, key, strict=True)) | {"run": side.run} | _of_side(side) for key, side in newest.items()]
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     )

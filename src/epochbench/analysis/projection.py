@@ -61,14 +61,17 @@ def projections(results: Results, *, confidence: float = 0.95) -> pd.DataFrame:
     """
     import pandas as pd
 
-    newest: dict[tuple[str | None, ...], dict[str, object]] = {}
-    for (run, workload, recipe), sides in races(results).items():
-        for device, side in sides.items():
-            if side.ok:
-                key = (workload, recipe, side.machine, device, side.data)
-                who = dict(zip(KEY, key, strict=True)) | {"run": run, "weights": side.fact("weights")}
-                newest[key] = who | vars(job(side, confidence=confidence))
-    rows = list(newest.values())
+    newest: dict[tuple[str | None, ...], Side] = {}
+    for (_, workload, recipe), sides in races(results).items():
+        newest |= {
+            (workload, recipe, side.machine, device, side.data): side for device, side in sides.items() if side.ok
+        }
+    rows = [
+        dict(zip(KEY, key, strict=True))
+        | {"run": side.run, "weights": side.fact("weights")}
+        | vars(job(side, confidence=confidence))
+        for key, side in newest.items()
+    ]
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from epochbench.records.memory import collector_at_rest
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -81,7 +83,8 @@ def races(results: Results) -> dict[Race, dict[str, Side]]:
     It is worked out once for each Results, which nobody changes.
     """
     if results not in _RACES:
-        _RACES[results] = _races(results)
+        with collector_at_rest():
+            _RACES[results] = _races(results)
     return _RACES[results]
 
 
@@ -102,5 +105,14 @@ def _races(results: Results) -> dict[Race, dict[str, Side]]:
 
 def plain_rows(frame: pd.DataFrame) -> list[Row]:
     """The rows as dicts of Python's own values, with None for every missing one."""
-    objects = frame.astype(object)
-    return objects.where(objects.notna(), None).to_dict("records")
+    columns = [_plain(frame[name]) for name in frame]
+    names = list(frame)
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _plain(column: pd.Series) -> list[Any]:
+    missing = column.isna()
+    values = column.astype(object).tolist()
+    if not missing.any():
+        return values
+    return [None if absent else value for value, absent in zip(values, missing.tolist(), strict=True)]

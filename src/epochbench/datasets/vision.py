@@ -16,7 +16,7 @@ def torchvision_module(name: str) -> ModuleType:
     """
     try:
         return import_module(f"torchvision.{name}")
-    except (ImportError, RuntimeError) as error:
+    except Exception as error:  # RuntimeError, OSError, AttributeError: it depends on what does not fit
         text = " ".join(str(error).split())
         raise DataError(
             f"torchvision cannot be used with torch {torch.__version__} ({text}); install the torchvision that was "

@@ -1,7 +1,8 @@
 """What the fork server loads once, so that a worker starts in a fraction of a second.
 
-A torchvision that does not fit this torch raises RuntimeError, which would end the fork server. Ctrl-C reaches the
-fork server too, which has no part in it and would print a traceback in the middle of these imports.
+A torchvision that does not fit this torch raises RuntimeError, OSError or others, which would end the fork server.
+Ctrl-C reaches the fork server too, which has no part in it and would print a traceback in the middle of these
+imports.
 """
 
 import signal
@@ -11,5 +12,5 @@ signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 import epochbench.measure.race  # noqa: E402, F401
 
-with suppress(ImportError, RuntimeError):
+with suppress(Exception):
     import torchvision  # noqa: F401

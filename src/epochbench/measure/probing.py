@@ -37,7 +37,7 @@ def _torchvision_version() -> str | None:
     """None where torchvision is missing or does not fit this torch."""
     try:
         import torchvision
-    except (ImportError, RuntimeError):
+    except Exception:  # RuntimeError, OSError, AttributeError: it depends on what does not fit
         return None
     return torchvision.__version__
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from contextlib import suppress
 from typing import Any
@@ -76,10 +75,13 @@ class Nvml:
         return set()
 
     def strangers(self) -> int:
-        """How many processes other than this one compute on the device."""
+        """How many processes other than this one, which computes there too, compute on the device.
+
+        In a container NVML gives the numbers that the processes have outside, ours too: one of them is ours then.
+        """
         with suppress(self._library.NVMLError):
             running = self._library.nvmlDeviceGetComputeRunningProcesses(self._handle)
-            return sum(process.pid != os.getpid() for process in running)
+            return max(0, len({process.pid for process in running}) - 1)
         return 0
 
     def close(self) -> None:

@@ -145,7 +145,7 @@ def _content(line: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"no UTF-8 at byte {error.start + 1}") from error
     try:
-        content = json.loads(text, parse_constant=_no_constant, parse_float=_finite_number, parse_int=_whole_number)
+        content = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"no JSON at character {error.pos + 1}: {error.msg}") from error
     if "\\u" in text:
@@ -172,9 +172,12 @@ def _finite_number(text: str) -> float:
 
 
 def _whole_number(text: str) -> int:
-    if len(text) > 20 or abs(int(text)) >= 2**63:
+    if len(text) > 18 and (len(text) > 20 or abs(int(text)) >= 2**63):
         raise ValueError(f"the number {text[:40]} is too large")
     return int(text)
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite_number, parse_int=_whole_number)
 
 
 def _record(content: Any, where: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 from epochbench.records.frames import Results, frames, hardware
 from epochbench.records.imports import is_benchmark_json, read_benchmark_json
+from epochbench.records.memory import collector_at_rest
 from epochbench.records.runfile import RecordError, RunFile, one_line, read_run_file, utc_time
 from epochbench.records.schema import Record
 
@@ -98,6 +99,11 @@ def load(*paths: str | Path | Iterable[str | Path]) -> Results:
 
 def load_apart(arguments: Iterable[str | Path | Iterable[str | Path]]) -> tuple[Results, list[set[str]]]:
     """As `load` of all the arguments together, and for each argument the ids of the runs that it holds."""
+    with collector_at_rest():
+        return _load_apart(arguments)
+
+
+def _load_apart(arguments: Iterable[Any]) -> tuple[Results, list[set[str]]]:
     problems: list[str] = []
     files = [_files([argument]) for argument in arguments]
     read = _read({real: path for of_argument in files for real, path in of_argument.items()}, problems)

@@ -26,7 +26,8 @@ def reading_table(results: Results, speedups: pd.DataFrame) -> pd.DataFrame:
     Epochs and jobs are whole ones, in seconds, or all as hh:mm:ss where none is below a minute; ~ marks what is
     projected.
     """
-    rows, jobs = plain_rows(speedups), jobs_of(results)
+    rows = plain_rows(speedups)
+    jobs = jobs_of(results, rows)
     words = {side: _one_word([row[side] for row in rows], side) for side in SIDES}
     done = {
         side: [jobs.get((row["run"], row["workload"], row["recipe"], row[side])) for row in rows] for side in SIDES

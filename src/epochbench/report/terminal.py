@@ -101,7 +101,8 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
     )  # fmt: skip
     if results.runs.empty:
         console.print(NO_RUNS)
-    rows, jobs, tried = plain_rows(speedups(results)), jobs_of(results), plain_rows(gains(results))
+    rows, tried = plain_rows(speedups(results)), plain_rows(gains(results))
+    jobs = jobs_of(results, rows)
     for machine in dict.fromkeys(results.runs["machine"]):
         here = [row for row in rows if row["machine"] == machine]
         console.print(printable(machine), style="bold")
@@ -132,11 +133,13 @@ def printable(text: object) -> str:
 Jobs = dict[tuple[str, str, str, str], Job]
 
 
-def jobs_of(results: Results) -> Jobs:
-    """(run, workload, recipe, device) → its job."""
+def jobs_of(results: Results, rows: Sequence[Row]) -> Jobs:
+    """(run, workload, recipe, device) → its job, for the runs of these rows."""
+    runs = {row["run"] for row in rows}
     return {
         (*race, device): job(side)
         for race, sides in races(results).items()
+        if race[0] in runs
         for device, side in sides.items()
         if side.ok
     }
