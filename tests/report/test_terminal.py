@@ -174,3 +174,15 @@ def test_no_runs_say_what_to_run_and_a_run_without_measurements_says_so(tmp_path
     text = rendered(tmp_path, workloads={}, end="interrupted")
     assert "nothing was measured to its end" in text
     assert "note: a.jsonl: run was interrupted: Ctrl-C" in text
+
+
+def test_of_very_many_machines_the_newest_are_shown_and_the_rest_is_told(tmp_path):
+    for number in range(25):
+        make_run(
+            tmp_path / f"{number:02}.jsonl",
+            label=f"desk {number:02}",
+            started_at=f"2026-03-{1 + number:02}T10:00:00Z",
+        )
+    text = render(load(tmp_path), width=100)
+    assert [number for number in range(25) if f"desk {number:02}" in text] == list(range(5, 25))
+    assert "of 5 machines with older runs no table" in text

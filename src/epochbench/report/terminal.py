@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 NO_RUNS = "no runs yet: `pytest bench --benchmark-only` measures here and writes one"
 
+MOST_MACHINES = 20
 LEGEND = "epoch: training alone; whole job: start-up, epochs, evaluations; ~ projected"
 
 
@@ -103,7 +104,11 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
         console.print(NO_RUNS)
     rows, tried = plain_rows(speedups(results)), plain_rows(gains(results))
     jobs = jobs_of(results, rows)
-    for machine in dict.fromkeys(results.runs["machine"]):
+    machines = list(dict.fromkeys(results.runs["machine"]))
+    if older := len(machines[:-MOST_MACHINES]):
+        console.print(f"of {older} machines with older runs no table: `epochbench table --format csv` has them all")
+        console.print()
+    for machine in machines[-MOST_MACHINES:]:
         here = [row for row in rows if row["machine"] == machine]
         console.print(printable(machine), style="bold")
         if not here:
