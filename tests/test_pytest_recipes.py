@@ -1,6 +1,7 @@
 """Recipes through pytest, as a user races them: their cases, their skips, and what the run file says of them."""
 
 import os
+import signal
 
 import psutil
 import pytest
@@ -9,6 +10,7 @@ from epochbench.analysis.gains import gains
 from epochbench.records.store import load
 from tests.simulated.needed import needs_sim
 from tests.test_pytest_plugin import ROOT, SIMULATED, lines, of, run
+from tests.test_pytest_session import ONE, finish, is_gone, lines_of, needs_signals, processes_of, start, wait_until
 
 SUITE = """
 import torch
@@ -95,6 +97,30 @@ def test_a_session_with_workers_warns_of_nothing_and_leaves_no_process(project):
     first, *records = lines(project)
     workers = [one["recipe_settings"]["workers"] for one in of(records, "measurement")]
     assert workers == [first["machine"]["cpus_usable"]] * 2
+
+
+@needs_signals
+def test_ctrl_c_ends_the_processes_of_a_loader_too(tmp_path):
+    (tmp_path / "bench_long.py").write_text(
+        SUITE.replace("def test_blobs", "class Slow(TensorDataset):\n"
+        "    def __getitem__(self, index):\n        import time; time.sleep(0.01)\n"
+        "        return super().__getitem__(index)\n\ndef test_blobs")
+        .replace("train_data=TensorDataset", "train_data=Slow")
+    )  # fmt: skip
+    process = start(tmp_path, *ONE, "--race-recipes", "workers", "--race-epochs=3000")
+    assert wait_until(lambda: len(of(lines_of(tmp_path), "epoch")) > 2)
+    pids = processes_of(process)
+    # pytest → fork server → measuring process → the loader's
+    generations = [
+        [one.pid for one in psutil.Process(pid).parents()].index(process.pid) for pid in pids - {process.pid}
+    ]
+    assert max(generations) == 2
+    os.killpg(process.pid, signal.SIGINT)
+    ran = finish(process, tmp_path, seconds=60)
+    assert ran.code == pytest.ExitCode.INTERRUPTED, ran.output
+    assert "Traceback" not in ran.output
+    assert wait_until(lambda: all(map(is_gone, pids)), seconds=20)
+    assert [one["status"] for one in of(lines(ran), "measurement")] == ["interrupted"]
 
 
 def test_an_unknown_recipe_is_refused_in_one_line_with_those_there_are(project):

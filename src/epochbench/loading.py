@@ -200,6 +200,24 @@ class LoaderFeed:
         return None
 
 
+def short_batch(feed: Feed, number: int, steps: int) -> list[Any]:
+    """[a batch as short as the last of `steps`], cut from the first of epoch `number`; [] where none is shorter.
+
+    [] also for the user's own loader, and for batches that are not of tensors alone.
+    """
+    if isinstance(feed, LoaderFeed) or not feed.batch_size:
+        return []
+    short = feed.samples_in(steps) % feed.batch_size
+    if not short or feed.samples_in(steps) < feed.batch_size:
+        return []
+    batch = next(feed.epoch(number, 1))
+    parts: list[Any] = []
+    map_leaves(batch, parts.append)
+    if not all(isinstance(part, torch.Tensor) and part.ndim for part in parts):
+        return []
+    return [map_leaves(batch, lambda part: part[:short])]
+
+
 class FixedOrder(Sampler[int]):
     """Yields `order`, which the feed sets before each epoch."""
 

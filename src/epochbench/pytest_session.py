@@ -209,7 +209,9 @@ class RaceSession:
                 self.full.setdefault((*workload.sweep[:2], lane.contender.id), workload.sweep.value)
             if failure.status == "skipped" or (failure.status == "out_of_memory" and workload.sweep is not None):
                 pytest.skip(f"{lane.contender.id}: {failure.reason}")
-            text = failure.reason if failure.trace is None else f"{lane.contender.id}: {failure.reason}"
+            text = failure.reason or failure.status
+            if not text.startswith(workload.name):
+                text = f"{workload.name} on {lane.contender.id}: {text}"
             pytest.fail(f"{text}\n\n{failure.trace}" if failure.trace else text, pytrace=False)
         if benchmark.group is None:
             benchmark.group = workload.name

@@ -156,6 +156,21 @@ def train(
         on_step()
 
 
+def make_code(training: Training, trained: Iterable[Any], evaluated: Iterable[Any]) -> None:
+    """Let torch.compile make its code for batches of these shapes, in training and in evaluation; nothing is trained.
+
+    What a forward pass leaves in the model's buffers is put back.
+    """
+    kept = {name: buffer.clone() for name, buffer in training.model.named_buffers()}
+    for batch in trained:
+        training.loss(training.move(batch)).backward()
+        training.optimizer.zero_grad()
+    with torch.no_grad():
+        for name, buffer in training.model.named_buffers():
+            buffer.copy_(kept[name])
+    evaluate(training, evaluated)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
     """Mean loss over the samples, and the share of right classes where the model classifies, else None."""

@@ -4,7 +4,8 @@ import functools
 import gc
 import inspect
 import os
-from collections import namedtuple
+import time
+from collections import Counter, namedtuple
 from dataclasses import replace
 
 import psutil
@@ -26,6 +27,7 @@ from epochbench.training import Training, to_device
 from tests import jobs
 from tests.measure.test_worker import is_gone, wait_until
 from tests.simulated import device as simulated
+from tests.simulated.clock import SimulatedClock
 from tests.simulated.needed import needs_sim
 from tests.test_features import Frozen
 
@@ -59,11 +61,11 @@ def frozen(**changes):
     return make(model=Frozen, split=lambda model: (model.backbone, model.head), **changes)
 
 
-def measure(job, recipe, *, effort=Effort(full=True), **task):
+def measure(job, recipe, *, effort=Effort(full=True), clock=time.perf_counter, **task):
     """Measure in this process → the epoch records and the measurement record."""
     messages = []
     told = {"recipe": recipe, "device": "cpu", "replicate": 2, "seed": 0, "run_began": 0.0, "process_started": 0.0}
-    protocol.measure(Task(workload=job, effort=effort, **told | task), messages.append, Progress([0] * 5))
+    protocol.measure(Task(workload=job, effort=effort, **told | task), messages.append, Progress([0] * 5), clock)
     return messages[:-1], messages[-1]
 
 
@@ -126,6 +128,58 @@ def test_compiled_code_trains_what_the_article_does():
     epochs, found = assert_same_training(RECIPES["compile"], make)
     assert found["recipe_settings"]["compile"] == "default"
     assert len(epochs) == 6
+
+
+@pytest.mark.parametrize("kind", [make, frozen])
+def test_all_the_code_is_compiled_before_the_timed_epochs_and_counts_in_the_start(monkeypatch, kind):
+    """A compiler that takes 10 s for each new shape, in training and in evaluation: 4 and 2 of 22, 4 and 1 of 9."""
+    clock = SimulatedClock()
+    shapes = []
+
+    def compiled(model, mode):
+        def forward(inputs):
+            if (found := (model.training, len(inputs))) not in shapes:
+                shapes.append(found)
+                clock.advance(10.0)
+            return model(inputs)
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    epochs, found = measure(kind(), RECIPES["compile"], clock=clock)
+    assert sorted(shapes) == [(False, 1), (False, 4), (True, 2), (True, 4)]
+    assert found["first_step_seconds"] == pytest.approx(40)
+    assert [epoch["seconds"] for epoch in epochs] == pytest.approx([10] + [0] * 5)
+    assert [epoch["evaluation_seconds"] for epoch in epochs[1:]] == pytest.approx([0] * 5)
+    expected = by_the_article(kind)
+    assert (found["losses"], found["test_loss"]) == (expected["losses"], expected["test_loss"])
+
+
+def test_a_cuda_graph_is_replayed_from_the_first_timed_step_on(monkeypatch):
+    """It is recorded in the second run of a shape: each has run twice by then, though the warm-up is of one step."""
+    monkeypatch.setattr(devices, "why_not_compile", lambda device, mode: None)
+    begun, runs = [], Counter()
+
+    def compiled(model, mode):
+        def forward(inputs):
+            runs[model.training, len(inputs)] += 1
+            return model(inputs)
+
+        return forward
+
+    class Watching(Progress):
+        def begin(self, epoch, epochs, steps, *, evaluating=False):
+            begun.append(dict(runs))
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    task = Task(
+        workload=make(batch_size=12), recipe=RECIPES["cuda-graphs"], device="cpu", replicate=2, seed=0,
+        effort=Effort(full=True, epochs=1), run_began=0.0, process_started=0.0,
+    )  # fmt: skip
+    protocol.measure(task, lambda message: None, Watching([0] * 5))
+    _, timed, _ = begun
+    assert timed.keys() == {(True, 12), (True, 10), (False, 9)}
+    assert min(timed.values()) >= 3
 
 
 class Nested(Dataset):

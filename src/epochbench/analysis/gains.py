@@ -72,7 +72,7 @@ def _row(base: Side, side: Side, confidence: float) -> dict[str, Any]:
     found = _judge(base, side, pairs, confidence)
     jobs = [job(one).job_seconds if one.ok else None for one in (base, side)]
     steps = [one.step_seconds for one in (base, side)]
-    rates = [_rate(one) for one in (base, side)]
+    rates = [None if unusable(one) else one.samples_per_second for one in (base, side)]
     return {
         "settings": _settings(base, side),
         "article_step_seconds": steps[0],
@@ -101,22 +101,8 @@ def _judge(base: Side, side: Side, pairs: list[int], confidence: float) -> Speed
             return without(0, "invalid", problem)
     if problem := unequal(base, side, pairs, ACROSS_RECIPES):
         return without(0, "invalid", f"not comparable: {problem}")
-    times = [[_sample_seconds(one, replicate) for replicate in pairs] for one in (base, side)]
+    times = [[one.sample_seconds(replicate) for replicate in pairs] for one in (base, side)]
     return speedup(*times, paired=True, confidence=confidence)
-
-
-def _sample_seconds(side: Side, replicate: int) -> float | None:
-    """Seconds a sample over the timed epochs of a replicate: what a larger batch can be compared by too."""
-    epochs = side.timed(replicate)
-    samples = sum(epoch["samples"] for epoch in epochs)
-    return finite(sum(epoch["seconds"] for epoch in epochs) / samples) if samples else None
-
-
-def _rate(side: Side) -> float | None:
-    if unusable(side):
-        return None
-    epochs = [epoch for replicate in side.ok for epoch in side.timed(replicate)]
-    return finite(sum(epoch["samples"] for epoch in epochs) / sum(epoch["seconds"] for epoch in epochs))
 
 
 def _parity(base: Side, side: Side, pairs: list[int]) -> Parity:

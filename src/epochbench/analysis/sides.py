@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -68,6 +68,18 @@ class Side:
         seconds = [row["seconds"] for row in self.timed(replicate)]
         return None if not seconds or None in seconds else finite(sum(seconds) / len(seconds))
 
+    def sample_seconds(self, replicate: int) -> float | None:
+        """Seconds a sample over the timed epochs of a replicate: what a larger batch can be compared by too."""
+        epochs = self.timed(replicate)
+        samples = sum(epoch["samples"] for epoch in epochs)
+        return finite(sum(epoch["seconds"] for epoch in epochs) / samples) if samples else None
+
+    @property
+    def samples_per_second(self) -> float | None:
+        """Over all the timed epochs of the replicates that ended well, each of which has a time."""
+        epochs = [epoch for replicate in self.ok for epoch in self.timed(replicate)]
+        return finite(sum(epoch["samples"] for epoch in epochs) / sum(epoch["seconds"] for epoch in epochs))
+
 
 def finite(value: float) -> float | None:
     """The value, or None where it went beyond what a float holds: the times in a file may be anything."""
@@ -116,3 +128,28 @@ def _plain(column: pd.Series) -> list[Any]:
     if not missing.any():
         return values
     return [None if absent else value for value, absent in zip(values, missing.tolist(), strict=True)]
+
+
+def without_sweeps(results: Results) -> Results:
+    """The results without the points of sweeps, of which there are many and which answer a question of their own."""
+    swept = _swept(results)
+    if not swept:
+        return results
+    kept = {name: _unswept(getattr(results, name), swept) for name in ("measurements", "epochs")}
+    return replace(results, **kept)
+
+
+def rows_without_sweeps(table: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """A table of rows of these results, by their run and workload, without those of the points of sweeps."""
+    return _unswept(table, _swept(results))
+
+
+def _swept(results: Results) -> set[tuple[str, str]]:
+    """(run, workload) of each point of a sweep."""
+    points = results.measurements[results.measurements["sweep_of"].notna()]
+    return set(zip(points["run"], points["workload"], strict=True))
+
+
+def _unswept(table: pd.DataFrame, swept: set[tuple[str, str]]) -> pd.DataFrame:
+    keys = zip(table["run"], table["workload"], strict=True)
+    return table[[key not in swept for key in keys]] if swept else table

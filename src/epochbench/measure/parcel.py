@@ -74,11 +74,7 @@ def by_value(module_name: str | None = None) -> Iterator[None]:
     By name a worker could not import them.
     """
     known = cloudpickle.list_registry_pickle_by_value()
-    modules = [
-        module
-        for name, module in list(sys.modules.items())
-        if (name == module_name or _is_conftest(module)) and module.__name__ not in known
-    ]
+    modules = [module for module in _going_by_value(module_name) if module.__name__ not in known]
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     try:
@@ -86,6 +82,15 @@ def by_value(module_name: str | None = None) -> Iterator[None]:
     finally:
         for module in modules:
             cloudpickle.unregister_pickle_by_value(module)
+
+
+def files_by_value(module_name: str | None) -> list[str]:
+    """The files of the modules that are pickled whole, whose names their code loses on the way."""
+    return [module.__file__ for module in _going_by_value(module_name) if getattr(module, "__file__", None)]
+
+
+def _going_by_value(module_name: str | None) -> list[Any]:
+    return [module for name, module in list(sys.modules.items()) if name == module_name or _is_conftest(module)]
 
 
 def _is_conftest(module: Any) -> bool:

@@ -10,9 +10,10 @@ from typing import Any
 
 from epochbench.measure import preparation, protocol, worker
 from epochbench.measure.machine import without_names
-from epochbench.measure.parcel import pack
+from epochbench.measure.parcel import files_by_value, pack
 from epochbench.measure.planning import Effort
 from epochbench.measure.protocol import Progress, Task
+from epochbench.measure.traces import from_their_line_on, their_line
 from epochbench.recipe import Recipe, contender_id
 from epochbench.records.schema import EpochRecord, MeasurementRecord
 from epochbench.workload import Workload
@@ -111,7 +112,7 @@ def race(
     if options.batch_size is not None:
         workload = replace(workload, batch_size=options.batch_size)
     lanes = {contender.id: Lane(contender=contender) for contender in contenders}
-    run = _Run(workload, lanes, options, hooks, prepare)
+    run = _Run(workload, lanes, options, hooks, prepare, files_by_value(suite_module))
     for lane in lanes.values():
         if lane.contender.unavailable:
             run.keep_end(lane, status="skipped", reason=lane.contender.unavailable)
@@ -135,6 +136,7 @@ class _Run:
     options: RaceOptions
     hooks: Hooks
     prepare: Callable[[], Any] | None
+    files: list[str] = field(default_factory=list)
     flops_per_step: float | None = None
     spent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
@@ -257,6 +259,10 @@ class _Run:
         self.hooks.on_records(records)
 
     def _fail(self, lane: Lane, outcome: worker.Outcome, **where: int) -> None:
+        if outcome.trace is not None:
+            line = their_line(outcome.trace, self.files)
+            reason = f"{outcome.reason}, at {line}" if line else outcome.reason
+            outcome = replace(outcome, reason=reason, trace=from_their_line_on(outcome.trace, self.files))
         lane.failures.append(outcome)
         if outcome.status == "skipped":
             where = {}  # one record a contender, as for a device that is not there

@@ -26,6 +26,7 @@ from typing import Any
 import cloudpickle
 
 from epochbench.errors import InputError
+from epochbench.measure.hints import hint, item_of
 from epochbench.measure.parcel import by_value
 from epochbench.measure.settings import apply_settings, torch_settings
 from epochbench.resident import Unsuitable
@@ -278,9 +279,11 @@ def describe(error: BaseException) -> Message:
     out_of_memory = type(error).__name__ == "OutOfMemoryError" or isinstance(error, MemoryError)
     if isinstance(error, RuntimeError) and "can't allocate memory" in text:
         out_of_memory = True
+    item, meaning = item_of(error), hint(error)
+    parts = [None if item is None else f"item {item}", f"{type(error).__name__}: {text}"[:500]]
     return {
         "status": "out_of_memory" if out_of_memory else "failed",
-        "reason": f"{type(error).__name__}: {text}"[:500],
+        "reason": ": ".join(filter(None, parts)) + (f" ({meaning})" if meaning else ""),
         "trace": "".join(traceback.format_exception(error)),
     }
 

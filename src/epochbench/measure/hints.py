@@ -1,0 +1,55 @@
+"""What people's own models and data get wrong, in plain words, from the error that torch raises."""
+
+from __future__ import annotations
+
+import re
+from types import TracebackType
+
+HINTS = (
+    (
+        r"Cannot copy out of meta tensor|[Cc]annot be called on meta tensors",
+        "a part of the model or of the batch is on the meta device, which holds no values",
+    ),
+    (
+        r"Expected all tensors to be on the same device|is not on the expected device|Input type .* and weight type",
+        "a part of the model or of the batch is left on another device, or has another type",
+    ),
+    (
+        r"must be Tensor, not (tuple|list|dict)",
+        r"the model gives a \1, which the loss does not take; give Workload.step",
+    ),
+    (
+        r"Expected more than 1 value per channel when training",
+        "BatchNorm cannot train on a batch of one sample: drop the last batch, or take another batch size",
+    ),
+    (
+        r"Kernel size can't be greater than actual input size|Output size is too small|[Ii]nput image .*smaller",
+        "the images are too small for this model",
+    ),
+    (
+        r"should have the same dtype|expected scalar type",
+        "the model and its input have different types",
+    ),
+)
+"""(pattern of the error's text, what it means): to add one is one entry."""
+
+
+def hint(error: BaseException) -> str | None:
+    """What an error of a training most often means; None where nothing is known of it."""
+    text = str(error)
+    for pattern, words in HINTS:
+        if (found := re.search(pattern, text)) is not None:
+            return found.expand(words)
+    return None
+
+
+def item_of(error: BaseException) -> int | None:
+    """The index of the sample whose reading raised the error, where a DataLoader read it in this process."""
+    trace: TracebackType | None = error.__traceback__
+    index = None
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_filename.endswith("/_utils/fetch.py") and isinstance(frame.f_locals.get("idx"), int):
+            index = frame.f_locals["idx"]
+        trace = trace.tb_next
+    return index

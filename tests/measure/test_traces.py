@@ -1,0 +1,59 @@
+"""Tracebacks of code that travelled: its file put back, and what is not the user's left out before it."""
+
+from pathlib import Path
+
+from epochbench.measure import traces
+from epochbench.measure.hints import hint
+from epochbench.measure.traces import from_their_line_on, their_line
+
+SOURCE = "def model():\n    return 1\n\ndef read(index):\n    raise ValueError(index)\n"
+OURS = str(Path(traces.__file__).parent / "worker.py")
+
+
+def trace_of(file, line, name):
+    return (
+        "Traceback (most recent call last):\n"
+        f'  File "{OURS}", line 5, in _main\n    value = job()\n            ^^^^^\n'
+        '  File "/venv/site-packages/torch/data.py", line 9, in fetch\n    self.dataset[0]\n'
+        f'  File "{file}", line {line}, in {name}\n'
+        '  File "/venv/site-packages/torch/nn.py", line 3, in linear\n    F.linear()\n'
+        "ValueError: 17"
+    )
+
+
+def test_the_users_file_and_line_are_put_back_and_what_is_before_them_is_left_out(tmp_path):
+    file = tmp_path / "bench_one.py"
+    file.write_text(SOURCE)
+    told = from_their_line_on(trace_of("<dynamic-code>", 5, "read"), [str(file)])
+    assert told.splitlines() == [
+        "Traceback (most recent call last):",
+        f'  File "{file}", line 5, in read',
+        "    raise ValueError(index)",
+        '  File "/venv/site-packages/torch/nn.py", line 3, in linear',
+        "    F.linear()",
+        "ValueError: 17",
+    ]
+    assert their_line(trace_of("<dynamic-code>", 5, "read"), [str(file)]) == "bench_one.py:5"
+
+
+def test_a_line_that_no_file_has_stays_as_it_is(tmp_path):
+    file = tmp_path / "bench_one.py"
+    file.write_text(SOURCE)
+    told = from_their_line_on(trace_of("<dynamic-code>", 50, "read"), [str(file), str(tmp_path / "gone.py")])
+    assert '  File "<dynamic-code>", line 50, in read' in told
+    assert their_line(trace_of("<dynamic-code>", 50, "read"), [str(file)]) is None
+
+
+def test_a_traceback_without_a_line_of_theirs_is_left_whole():
+    trace = f'Traceback (most recent call last):\n  File "{OURS}", line 5, in _main\n    job()\nValueError: 17'
+    assert from_their_line_on(trace, []) == trace
+    assert (
+        from_their_line_on("Fatal Python error: Segmentation fault", []) == "Fatal Python error: Segmentation fault"
+    )
+
+
+def test_an_error_that_nobody_knows_has_no_hint():
+    assert hint(ValueError("17")) is None
+    assert hint(
+        RuntimeError("Expected more than 1 value per channel when training, got input size [1, 8]")
+    ).startswith("BatchNorm cannot train on a batch of one sample")
