@@ -241,3 +241,19 @@ def test_a_variable_of_rocm_hides_nothing_from_a_cuda_build(monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "")
     assert devices.hidden_by("cuda") is None
+
+
+@pytest.mark.parametrize(
+    ("files", "room"),
+    [
+        ({"memory.max": "1000\n", "memory.current": "400\n"}, 600),
+        ({"memory.max": "max\n", "memory.current": "400\n"}, 2**63),
+        ({"memory/memory.limit_in_bytes": "500", "memory/memory.usage_in_bytes": "700"}, 0),
+        ({}, 2**63),
+    ],
+)
+def test_a_containers_memory_limit_is_what_there_is_room_for(tmp_path, files, room):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert devices._cgroup_room(tmp_path) == room

@@ -1,5 +1,6 @@
 """Features of a frozen backbone, computed once: what the head sees, how often the backbone runs, what is refused."""
 
+import os
 from collections import Counter
 from dataclasses import replace
 
@@ -65,7 +66,8 @@ def epoch_losses(ready, feed, epochs=5):
 def cached(job, recipe=CACHED, epochs=5):
     ready, feed, evaluation = opened(job, recipe)
     backbone, ready = split_model(ready, feed, evaluation)
-    features, samples = cache_features(ready, backbone, feed, [(number, feed.steps) for number in range(epochs)])
+    features = cache_features(ready, backbone, feed, [(number, feed.steps) for number in range(epochs)])
+    samples = features.held
     return ready, features, samples
 
 
@@ -99,7 +101,8 @@ def test_the_backbone_sees_each_needed_sample_once_beside_the_look_at_one_batch(
     assert set(seen) == {0.0, 1.0, 2.0, 3.0}
     seen.clear()
     planned = [(0, 1), (1, 2), (2, 2)]
-    features, samples = cache_features(ready, backbone, feed, planned)
+    features = cache_features(ready, backbone, feed, planned)
+    samples = features.held
     wanted = {
         row
         for number, steps in planned
@@ -125,10 +128,29 @@ def test_each_batch_of_features_goes_with_the_labels_of_its_own_samples():
         assert torch.equal(ours[0], theirs[0].flatten(1))
 
 
+class Readers(Dataset):
+    """The label of a sample is the process that reads it."""
+
+    def __len__(self):
+        return 22
+
+    def __getitem__(self, index):
+        return IMAGES[index], os.getpid()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_samples_are_read_by_the_workers_where_the_recipe_has_some(workers):
+    ready, feed, _ = opened(make(train_data=Readers(), test_data=None))
+    feed = replace(feed, workers=workers)
+    features = cache_features(ready, ready.model.backbone, feed, [(0, feed.steps)])
+    (reader,) = {label for batch in features.epoch(0, feed.steps) for label in batch[1].tolist()}
+    assert (reader == os.getpid()) == (workers == 0)
+
+
 def test_an_epoch_that_was_not_planned_is_refused():
     ready, feed, _ = opened(make())
     backbone, ready = split_model(ready, feed, None)
-    features, _ = cache_features(ready, backbone, feed, [(0, 1)])
+    features = cache_features(ready, backbone, feed, [(0, 1)])
     with pytest.raises(IndexError, match="epoch 1 was not planned"):
         list(features.epoch(1, 6))
 
@@ -147,7 +169,8 @@ def test_an_evaluation_of_the_head_is_that_of_the_whole_model():
     ready, feed, evaluation = opened(make())
     expected = training.evaluate(ready, evaluation.epoch(5, 3))
     backbone, ready = split_model(ready, feed, evaluation)
-    features, samples = cache_features(ready, backbone, evaluation, [(5, 3)])
+    features = cache_features(ready, backbone, evaluation, [(5, 3)])
+    samples = features.held
     found = training.evaluate(ready, features.epoch(5, 3))
     assert samples == 9
     assert found.loss == pytest.approx(expected.loss, rel=1e-5)

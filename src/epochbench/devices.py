@@ -186,9 +186,22 @@ def why_not_compile(device: str, mode: str | None) -> str | None:
 def room_bytes(device: str) -> int | None:
     """Half of the memory that is free on the device, which is left for data; None where it does not say."""
     if torch.device(device).type == "cpu":
-        return psutil.virtual_memory().available // 2
+        return min(psutil.virtual_memory().available, _cgroup_room(Path("/sys/fs/cgroup"))) // 2
     free = getattr(torch.get_device_module(device), "mem_get_info", None)
     return None if free is None else free()[0] // 2
+
+
+def _cgroup_room(folder: Path) -> int:
+    """The memory that a container's limit leaves (cgroup version 2 or 1); 2**63 where it has none."""
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            return max(0, int((folder / limit).read_text()) - int((folder / used).read_text()))
+        except (OSError, ValueError):
+            continue
+    return 2**63
 
 
 BF16_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,17 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader, Subset
 
 from epochbench import devices
-from epochbench.loading import DatasetFeed, Feed, shuffled
-from epochbench.resident import ResidentFeed, Unsuitable, gather, leaves, refuse_random
+from epochbench.loading import DatasetFeed, Feed
+from epochbench.resident import (
+    Epochs,
+    ResidentFeed,
+    Unsuitable,
+    gather,
+    leaves,
+    refuse_random,
+    rows_of,
+    samples_of,
+)
 from epochbench.training import Training, pair
 
 
@@ -49,21 +58,17 @@ def split_model(training: Training, feed: DatasetFeed, evaluation_feed: Feed | N
     return backbone, replace(training, forward=forward)
 
 
-def cache_features(
-    training: Training, backbone: nn.Module, feed: DatasetFeed, epochs: Iterable[tuple[int, int]]
-) -> tuple[ResidentFeed, int]:
-    """(a feed of features, the samples it holds): those of the first `steps` of each epoch (number, steps).
+def cache_features(training: Training, backbone: nn.Module, feed: DatasetFeed, epochs: Epochs) -> ResidentFeed:
+    """A feed of the features of the first `steps` of each epoch (number, steps).
 
     Raises Unsuitable where they take more room than there is.
     """
-    orders = [shuffled(feed.samples, feed.seed, number)[: feed.samples_in(steps)] for number, steps in epochs]
-    needed = torch.unique(torch.cat(orders))
+    needed = samples_of(feed, epochs)
     room = devices.room_bytes(training.device)
     made = _features(training, backbone, feed, needed.tolist())
-    tensors = gather(made, len(needed), training.device, room, channels_last=training.recipe.channels_last)
-    rows = torch.full((feed.samples,), -1)
-    rows[needed] = torch.arange(len(needed))
-    return ResidentFeed(source=feed, tensors=tensors, rows=rows, device=training.device), len(needed)
+    how = {"channels_last": training.recipe.channels_last, "whole": feed.samples}
+    tensors = gather(made, len(needed), training.device, room, **how)
+    return ResidentFeed(source=feed, tensors=tensors, rows=rows_of(feed, needed), device=training.device)
 
 
 def _features(training: Training, backbone: nn.Module, feed: DatasetFeed, samples: list[int]) -> Iterator[list[Any]]:

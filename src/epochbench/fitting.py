@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -12,7 +14,7 @@ from epochbench import devices
 from epochbench.features import split_model
 from epochbench.loading import DatasetFeed, Feed, LoaderFeed, TensorFeed
 from epochbench.recipe import Recipe
-from epochbench.resident import Unsuitable, read_whole
+from epochbench.resident import Epochs, Unsuitable, read_whole
 from epochbench.training import Training
 from epochbench.workload import Workload
 
@@ -27,8 +29,26 @@ class Fitted:
     left_out: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Which epochs will be read, of the training and of the evaluation; all where they are None. `timed` surrounds
+    what is read at once, before the first epoch.
+    """
+
+    epochs: Epochs | None = None
+    evaluation_epochs: Epochs | None = None
+    timed: Callable[[], AbstractContextManager[Any]] = nullcontext
+
+
 def fit(
-    recipe: Recipe, workload: Workload, feed: Feed, evaluation_feed: Feed | None, device: str, *, usable_cpus: int
+    recipe: Recipe,
+    workload: Workload,
+    feed: Feed,
+    evaluation_feed: Feed | None,
+    device: str,
+    *,
+    usable_cpus: int,
+    reading: Reading = Reading(),
 ) -> Fitted:
     """The recipe on this device, with its feeds; `feed` is of the recipe's batch size.
 
@@ -41,7 +61,9 @@ def fit(
         feeds = [_with_batches_of(workload.batch_size, one) for one in feeds]
     if recipe.resident:
         try:
-            feeds = [_resident(one, recipe, device) for one in feeds]
+            planned = (reading.epochs, reading.evaluation_epochs)
+            with reading.timed():
+                feeds = [_resident(one, recipe, device, epochs) for one, epochs in zip(feeds, planned, strict=True)]
         except Unsuitable as error:
             if not recipe.lenient:
                 raise
@@ -151,10 +173,11 @@ CHECKS: dict[str, Callable[[Recipe, Workload, Feed, str], str | None]] = {
 """Field of a recipe → why it cannot be done here, None where it can."""
 
 
-def _resident(feed: Feed | None, recipe: Recipe, device: str) -> Feed | None:
+def _resident(feed: Feed | None, recipe: Recipe, device: str, epochs: Epochs | None) -> Feed | None:
     if not isinstance(feed, DatasetFeed):
         return feed
-    return read_whole(feed, device, devices.room_bytes(device), channels_last=recipe.channels_last)
+    how = {"channels_last": recipe.channels_last, "epochs": epochs}
+    return read_whole(feed, device, devices.room_bytes(device), **how)
 
 
 def _with_workers(feed: Feed | None, recipe: Recipe) -> Feed | None:

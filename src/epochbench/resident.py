@@ -12,6 +12,9 @@ from torch.utils.data import DataLoader, Subset
 from epochbench.errors import InputError
 from epochbench.loading import DatasetFeed, hash_batch, map_leaves, shuffled
 
+Epochs = list[tuple[int, int]]
+"""(the epoch's number, its steps), of the epochs that will be read."""
+
 
 class Unsuitable(InputError):
     """What a recipe asks for cannot be done with this workload, or on this device; the message says why."""
@@ -38,6 +41,11 @@ class ResidentFeed:
         for name in ("data", "batch_size", "steps", "samples"):
             setattr(self, name, getattr(self.source, name))
 
+    @property
+    def held(self) -> int:
+        """The samples that were read."""
+        return int((self.rows >= 0).sum())
+
     def epoch(self, number: int, steps: int) -> Iterator[Any]:
         rows = self.rows[shuffled(self.samples, self.source.seed, number)[: self.samples_in(steps)]]
         if int(rows.min()) < 0:
@@ -55,44 +63,72 @@ class ResidentFeed:
 
 
 def read_whole(
-    feed: DatasetFeed, device: str, room_bytes: int | None, *, channels_last: bool = False
+    feed: DatasetFeed,
+    device: str,
+    room_bytes: int | None,
+    *,
+    channels_last: bool = False,
+    epochs: Epochs | None = None,
 ) -> ResidentFeed:
-    """Read the whole data set onto the device, images with the channels innermost if asked for. Raises Unsuitable.
+    """Read the data set onto the device, images with the channels innermost if asked for. Raises Unsuitable.
 
-    A data set that draws at random is refused, since it would be trained on one draw for ever; so is one that takes
-    more than `room_bytes`, or whose samples do not fit in one tensor.
+    Of a job that is cut short the samples of its `epochs` are read, and all where there are none given. A data set
+    that draws at random is refused, since it would be trained on one draw for ever; so is one that whole takes more
+    than `room_bytes`, or whose samples do not fit in one tensor.
     """
     refuse_random(feed)
-    loader = DataLoader(feed.data, batch_size=feed.batch_size)
-    tensors = gather(loader, feed.samples, device, room_bytes, channels_last=channels_last)
-    return ResidentFeed(source=feed, tensors=tensors, rows=torch.arange(feed.samples), device=device)
+    needed = torch.arange(feed.samples) if epochs is None else samples_of(feed, epochs)
+    batches = DataLoader(Subset(feed.data, needed.tolist()), batch_size=feed.batch_size)
+    how = {"channels_last": channels_last, "whole": feed.samples}
+    tensors = gather(batches, len(needed), device, room_bytes, **how)
+    return ResidentFeed(source=feed, tensors=tensors, rows=rows_of(feed, needed), device=device)
+
+
+def samples_of(feed: DatasetFeed, epochs: Epochs) -> torch.Tensor:
+    """The samples of the first `steps` of each epoch (number, steps), in order, each once."""
+    orders = [shuffled(feed.samples, feed.seed, number)[: feed.samples_in(steps)] for number, steps in epochs]
+    return torch.unique(torch.cat(orders))
+
+
+def rows_of(feed: DatasetFeed, samples: torch.Tensor) -> torch.Tensor:
+    """(feed.samples,) the row of each sample where these are read in this order; -1 for one that is not."""
+    rows = torch.full((feed.samples,), -1)
+    rows[samples] = torch.arange(len(samples))
+    return rows
 
 
 @torch.no_grad()
 def gather(
-    batches: Iterable[Any], samples: int, device: str, room_bytes: int | None, *, channels_last: bool = False
+    batches: Iterable[Any],
+    samples: int,
+    device: str,
+    room_bytes: int | None,
+    *,
+    channels_last: bool = False,
+    whole: int | None = None,
 ) -> Any:
     """All the batches as one of `samples` samples on the device, filled as they come, so that nothing is held twice.
 
-    Raises Unsuitable for what needs more than `room_bytes` or is not of one shape and type.
+    Raises Unsuitable where the `whole` of the samples (these, by default) needs more than `room_bytes`, or they are
+    not of one shape and type.
     """
-    whole: Any = None
+    made: Any = None
     start = 0
     for batch in batches:
         parts = leaves(batch)
-        if whole is None:
-            needed = sum(part.nbytes for part in parts) * samples // len(parts[0])
+        if made is None:
+            needed = sum(part.nbytes for part in parts) * (whole or samples) // len(parts[0])
             if room_bytes is not None and needed > room_bytes:
                 room = f"{_size(room_bytes)} may be used, half of what is free"
                 raise Unsuitable(f"the data take {_size(needed)} on {device}, and {room}")
-            whole = map_leaves(batch, lambda part: _room_for(samples, part, device, channels_last))
-        into = leaves(whole)
+            made = map_leaves(batch, lambda part: _room_for(samples, part, device, channels_last))
+        into = leaves(made)
         if [_kind(part) for part in parts] != [_kind(part) for part in into]:
             raise Unsuitable(f"the samples do not fit in one tensor: {_kinds(into)}, and then {_kinds(parts)}")
         for all_of_them, part in zip(into, parts, strict=True):
             all_of_them[start : start + len(part)] = part.to(device)
         start += len(parts[0])
-    return whole
+    return made
 
 
 def refuse_random(feed: DatasetFeed) -> Any:

@@ -135,10 +135,10 @@ def test_a_larger_batch_is_compared_by_samples_a_second_and_is_called_another_tr
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"weights_hash": "sha256:w1"}, "weights_hash is sha256:w0 on cpu and sha256:w1 on cpu"),
-        ({"order_hash": "sha256:o1"}, "order_hash is sha256:o0 on cpu and sha256:o1 on cpu"),
-        ({"epoch_steps": 50}, "epoch_steps is 100 on cpu and 50 on cpu"),
-        ({"seed": 1}, "seed is 0 on cpu and 1 on cpu"),
+        ({"weights_hash": "sha256:w1"}, "weights_hash is sha256:w0 under article and sha256:w1 under tuned"),
+        ({"order_hash": "sha256:o1"}, "order_hash is sha256:o0 under article and sha256:o1 under tuned"),
+        ({"epoch_steps": 50}, "epoch_steps is 100 under article and 50 under tuned"),
+        ({"seed": 1}, "seed is 0 under article and 1 under tuned"),
     ],
 )
 def test_other_work_is_not_compared(tmp_path, changes, reason):
@@ -216,3 +216,22 @@ def test_a_job_without_test_data_caches_the_training_samples_alone(tmp_path):
     caching = {"caching_seconds": 6.0, "caching_samples": 600, "test_samples": 0}
     path = write_recipes(tmp_path, cached_features=raced(cpu=[0.1] * 3) | {"changes": {("cnn",): caching}})
     assert only(projections(load(path)))["caching_seconds"] == pytest.approx(600)
+
+
+def test_workers_whose_random_draws_differ_are_compared_in_time_and_not_judged_in_their_losses(tmp_path):
+    """Worker processes draw with generators of their own; the order of the samples is the same."""
+    hashes = {"batches_hash": "sha256:other"}
+    base = raced(cpu=ARTICLE) | {"changes": {("cnn",): {"batches_hash": "sha256:b0"}}}
+    workers = raced(cpu=FAST) | {"changes": {("cnn",): hashes | {"recipe_settings": {"workers": 2}}}}
+    row = only(table(tmp_path, article=base, workers=workers))
+    assert row["verdict"] == "contender faster"
+    assert row["parity"] == "not judged: worker processes draw other samples at random"
+    resident = raced(cpu=FAST) | {"changes": {("cnn",): hashes}}
+    row = only(
+        table(
+            tmp_path,
+            article=raced(cpu=ARTICLE) | {"changes": {("cnn",): {"batches_hash": "sha256:b0"}}},
+            resident=resident,
+        )
+    )
+    assert row["verdict"] == "invalid"

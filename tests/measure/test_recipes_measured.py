@@ -13,10 +13,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import Dataset, TensorDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, TensorDataset, get_worker_info
 
 from epochbench import ARTICLE, Workload, devices
-from epochbench.loading import DatasetFeed
+from epochbench.loading import DatasetFeed, open_feed, short_batch
 from epochbench.measure import machine, protocol, worker
 from epochbench.measure.parcel import pack
 from epochbench.measure.planning import Effort
@@ -153,6 +153,30 @@ def test_all_the_code_is_compiled_before_the_timed_epochs_and_counts_in_the_star
     assert [epoch["evaluation_seconds"] for epoch in epochs[1:]] == pytest.approx([0] * 5)
     expected = by_the_article(kind)
     assert (found["losses"], found["test_loss"]) == (expected["losses"], expected["test_loss"])
+
+
+def test_a_short_batch_is_cut_from_a_whole_one_where_an_epoch_ends_with_one():
+    def cut(data, steps, batch_size=4):
+        feed = open_feed(data, batch_size=batch_size, device="cpu", seed=0)
+        list(feed.epoch(0, steps))  # a user's loader knows its samples once they were read
+        return [tuple(map(len, batch)) for batch in short_batch(feed, 0, steps)]
+
+    data = TensorDataset(IMAGES, LABELS)
+    for some in (data, (IMAGES, LABELS)):
+        assert cut(some, 6) == [(2, 2)]
+        assert cut(some, 5) == []
+        assert cut(some, 2, batch_size=11) == []
+        assert cut(some, 1, batch_size=64) == []
+    assert cut(lambda: DataLoader(data, batch_size=4), 6) == []
+    assert cut(WithText(), 6) == []
+
+
+class WithText(Dataset):
+    def __len__(self):
+        return 22
+
+    def __getitem__(self, index):
+        return IMAGES[index], "a caption"
 
 
 def test_a_cuda_graph_is_replayed_from_the_first_timed_step_on(monkeypatch):
@@ -387,6 +411,18 @@ def test_a_lenient_recipe_trains_the_whole_model_where_its_backbone_cannot_be_ca
     assert found["recipe_left_out"] == ("cached_features: the backbone has parameters that train",)
     assert "cached_features" not in found["recipe_settings"]
     assert found.get("caching_samples") is None
+
+
+def test_of_a_job_cut_short_the_planned_samples_are_read_and_timed_apart_from_the_rest_of_the_start():
+    """2 of 16 steps of 4 samples: a warm-up of 1, 1 timed epoch, and what the passes apart read."""
+    epochs, found = measure(make(), RECIPES["resident"], effort=Effort(epochs=1, steps=2), replicate=1)
+    assert [epoch["samples"] for epoch in epochs] == [4, 8]
+    assert 8 < found["caching_samples"] < found["train_samples"] + found["test_samples"]
+    assert found["caching_seconds"] > 0
+    assert found["data_seconds"] >= 0
+    assert found["phase_steps"] == 2
+    _, whole = measure(make(), RECIPES["resident"], effort=Effort(full=True, epochs=1))
+    assert whole["caching_samples"] == whole["train_samples"] + whole["test_samples"]
 
 
 # -- cached features

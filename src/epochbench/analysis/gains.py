@@ -50,7 +50,7 @@ def gains(results: Results, *, confidence: float = 0.95) -> pd.DataFrame:
             if recipe != ARTICLE and base is not None:
                 newest[workload, side.machine, base.data, device, recipe] = base, side
     rows = [
-        dict(zip(KEY, key, strict=True)) | {"run": side.run} | _row(base, side, confidence)
+        dict(zip(KEY, key, strict=True)) | {"run": side.run} | gain(base, side, confidence=confidence)
         for key, (base, side) in newest.items()
     ]
     return pd.DataFrame(
@@ -67,7 +67,8 @@ def same_training(base: Side, side: Side) -> bool:
     )
 
 
-def _row(base: Side, side: Side, confidence: float) -> dict[str, Any]:
+def gain(base: Side, side: Side, *, confidence: float = 0.95) -> dict[str, Any]:
+    """What `side` gains over `base`, whichever their recipes: a row of `gains` without its key."""
     pairs = [replicate for replicate in side.ok if replicate in base.ok]
     found = _judge(base, side, pairs, confidence)
     jobs = [job(one).job_seconds if one.ok else None for one in (base, side)]
@@ -110,6 +111,8 @@ def _parity(base: Side, side: Side, pairs: list[int]) -> Parity:
         return Parity(status="not judged", reason="there is no block in which both ended well")
     if base.fact("batch_size") != side.fact("batch_size"):
         return Parity(status="not judged", reason=f"another training: batches of {side.fact('batch_size')}")
+    if base.fact("batches_hash") != side.fact("batches_hash"):
+        return Parity(status="not judged", reason="worker processes draw other samples at random")
     losses = [one.fact("losses_without_dropout") for one in (base, side)]
     if None in losses:
         losses = [one.ok[pairs[0]]["losses"] for one in (base, side)]
@@ -117,8 +120,10 @@ def _parity(base: Side, side: Side, pairs: list[int]) -> Parity:
 
 
 def _settings(base: Side, side: Side) -> str:
-    """In what a recipe differs from the article's, such as "resident, without read_loss_each_step"."""
-    of_base, of_side = (one.fact("recipe_settings") or {} for one in (base, side))
+    """In what a recipe differs from the article's, such as "resident, without read_loss_each_step"; "" if unknown."""
+    of_base, of_side = (one.fact("recipe_settings") for one in (base, side))
+    if of_base is None or of_side is None:
+        return ""
     new = {name: value for name, value in sorted(of_side.items()) if of_base.get(name) != value}
     words = [name if value is True else f"{name} {value}" for name, value in new.items()]
     return ", ".join([*words, *(f"without {name}" for name in sorted(of_base) if name not in of_side)])

@@ -91,15 +91,30 @@ def unequal(base: Side, side: Side, pairs: Iterable[int], fields: Iterable[str] 
     for replicate in pairs:
         of_base, of_side = base.ok[replicate], side.ok[replicate]
         same_size = of_base["batch_size"] == of_side["batch_size"]
-        compared = [*fields, *(OF_THE_BATCHES if same_size else ())]
-        found = [(name, of_base[name], of_side[name]) for name in dict.fromkeys(compared)]
+        compared = dict.fromkeys(_compared(fields, of_base, of_side))
+        found = [(name, of_base[name], of_side[name]) for name in compared]
         for name in EQUAL_EPOCH_FIELDS if same_size else ():
             values = [sorted({epoch[name] for epoch in one.timed(replicate)}) for one in (base, side)]
             found.append((f"{name} of an epoch", *(", ".join(map(str, steps)) for steps in values)))
         for name, first, second in found:
             if first != second:
-                return f"{name} is {_shown(first)} on {base.device} and {_shown(second)} on {side.device}"
+                who = [f"on {one.device}" for one in (base, side)]
+                if who[0] == who[1]:
+                    who = [f"under {one.recipe}" for one in (base, side)]
+                return f"{name} is {_shown(first)} {who[0]} and {_shown(second)} {who[1]}"
     return None
+
+
+def _compared(fields: Iterable[str], of_base: Row, of_side: Row) -> list[str]:
+    """The fields to compare, with those of the batches where their size is the same.
+
+    What worker processes draw at random is not what one process draws: of theirs only the order is the same.
+    """
+    if of_base["batch_size"] != of_side["batch_size"]:
+        return list(fields)
+    workers = [(row.get("recipe_settings") or {}).get("workers", 0) for row in (of_base, of_side)]
+    by_workers = bool(workers[0]) != bool(workers[1])
+    return [*fields, *(name for name in OF_THE_BATCHES if not (by_workers and name == "batches_hash"))]
 
 
 def _shown(value: Any) -> str:

@@ -22,7 +22,7 @@ import torch
 from epochbench import devices
 from epochbench.datasets import DataFacts
 from epochbench.features import cache_features
-from epochbench.fitting import fit, split
+from epochbench.fitting import Reading, fit, split
 from epochbench.loading import Feed, epoch_seed, hash_batch, open_feed, short_batch
 from epochbench.measure import machine
 from epochbench.measure.energy import EnergyMeter, open_counter
@@ -36,6 +36,7 @@ from epochbench.measure.phases import (
 from epochbench.measure.planning import Effort, Plan, plan
 from epochbench.measure.surroundings import Surroundings
 from epochbench.recipe import Recipe
+from epochbench.resident import ResidentFeed
 from epochbench.training import LossTrail, Training, evaluate, make_code, start, train, turn_off_dropout
 from epochbench.workload import Workload
 
@@ -103,23 +104,31 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     record["context_seconds"] = clock() - began
     with _timed(record, "data_seconds", task.device, clock):
         opened = open_feeds(task.workload, task.recipe, task.device, task.seed)
-        fitted = fit(task.recipe, task.workload, *opened, task.device, usable_cpus=usable)
+        todo = _plan(task, *opened)
+        reading = Reading(
+            epochs=_read_by(todo, apart=not task.recipe.cached_features),
+            evaluation_epochs=[(EVALUATION_ORDER, todo.evaluation_steps)],
+            timed=lambda: _timed(record, "caching_seconds", task.device, clock),
+        )
+        fitted = fit(task.recipe, task.workload, *opened, task.device, usable_cpus=usable, reading=reading)
+    if fitted.recipe.resident:
+        record["data_seconds"] -= record["caching_seconds"]
+    else:
+        record.pop("caching_seconds", None)  # of a data set that was then found too large
     feed, evaluation_feed = fitted.feed, fitted.evaluation_feed
     batches_hash = hash_first_batches(feed, task.seed)
     with _timed(record, "model_seconds", task.device, clock):
         training = start(task.workload, fitted.recipe, task.device, seed=task.seed)
         fitted, backbone, training = split(fitted, training)
     task = replace(task, recipe=fitted.recipe)
-    todo = plan(
-        task.workload,
-        task.effort,
-        steps_per_epoch=feed.steps,
-        evaluation_steps_per_epoch=evaluation_feed.steps if evaluation_feed else 0,
-    )
+    todo = _plan(task, feed, evaluation_feed)
     if backbone is not None:
         with _timed(record, "caching_seconds", task.device, clock):
-            cached = _cache(training, backbone, feed, evaluation_feed, todo)
-        feed, evaluation_feed, record["caching_samples"] = cached
+            feed = cache_features(training, backbone, feed, reading.epochs)
+            if evaluation_feed is not None:
+                evaluation_feed = cache_features(training, backbone, evaluation_feed, reading.evaluation_epochs)
+    if held := sum(one.held for one in (feed, evaluation_feed) if isinstance(one, ResidentFeed)):
+        record["caching_samples"] = held
     gc.collect()
     devices.reset_peak_bytes(task.device)
     losses: list[float] = []
@@ -165,17 +174,19 @@ def open_feeds(workload: Workload, recipe: Recipe, device: str, seed: int) -> tu
     return feed, open_feed(workload.test_data, field=f"{workload.name}: test_data", **how)
 
 
-def _cache(
-    training: Training, backbone: torch.nn.Module, feed: Any, evaluation_feed: Any, todo: Plan
-) -> tuple[Feed, Feed | None, int]:
-    """(the feed and the evaluation's feed of the features that the plan reads, the samples computed)."""
-    epochs = [(0, todo.warmup_steps), *((number, todo.steps) for number in range(1, todo.epochs + 1))]
-    feed, samples = cache_features(training, backbone, feed, epochs)
-    if evaluation_feed is not None:
-        evaluated = [(EVALUATION_ORDER, todo.evaluation_steps)]
-        evaluation_feed, more = cache_features(training, backbone, evaluation_feed, evaluated)
-        samples += more
-    return feed, evaluation_feed, samples
+def _plan(task: Task, feed: Feed, evaluation_feed: Feed | None) -> Plan:
+    evaluation_steps = evaluation_feed.steps if evaluation_feed else 0
+    lengths = {"steps_per_epoch": feed.steps, "evaluation_steps_per_epoch": evaluation_steps}
+    return plan(task.workload, task.effort, **lengths)
+
+
+def _read_by(todo: Plan, *, apart: bool) -> list[tuple[int, int]]:
+    """(number, steps) of the epochs that a measurement reads: warm-up, timed ones, and those of the passes apart."""
+    warm, later = todo.warmup_steps, 0
+    if apart:
+        warm = max(warm, min(todo.steps, PARITY_STEPS))
+        later = math.ceil(min(todo.steps * todo.epochs, PHASE_STEPS) / todo.steps)
+    return [(0, warm), *((number, todo.steps) for number in range(1, todo.epochs + later + 1))]
 
 
 def hash_first_batches(feed: Feed, seed: int) -> str:
