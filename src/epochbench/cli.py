@@ -217,6 +217,31 @@ def run(
     raise typer.Exit(race(workload, context.args))
 
 
+@app.command()
+def tune(
+    workload: Annotated[str, typer.Argument(metavar="MODULE:WORKLOAD", help="Such as models.cnn:workload.")],
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="cpu, cuda, cuda:1 …", show_default="the accelerator")
+    ] = None,
+    budget: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="How long the search may take.")] = 300,
+    results: Annotated[
+        Path, typer.Option("--race-results", metavar="DIR", help="Where tuned.json and tuned/ go.")
+    ] = DEFAULT_RUNS.parent,
+    data: Annotated[Path | None, typer.Option("--race-data", metavar="DIR", help="A folder of real data.")] = None,
+    download: Annotated[bool, typer.Option("--race-download", help="Fetch what is missing.")] = False,
+) -> None:
+    """Search for the fastest way to train a workload on a device that is still the same training, and keep it."""
+    from epochbench.datasets import DataOptions, check_folder
+    from epochbench.running import find_workload
+    from epochbench.tuning.command import tune as search
+
+    options = DataOptions(folder=data, download=download)
+    check_folder(options)
+    found = find_workload(workload, options)
+    how = {"device": device, "budget_seconds": budget, "folder": results, "data": options.folder}
+    raise typer.Exit(search(found, **how, say=say))
+
+
 def _load(files: list[str] | None) -> Results:
     from epochbench.records.store import load
 

@@ -12,18 +12,19 @@ from typing import Any
 
 import pytest
 
-import epochbench
 from epochbench.datasets import DataError, DataOptions, check_folder
 from epochbench.errors import InputError
-from epochbench.measure import machine, probing, worker
+from epochbench.measure import probing, worker
 from epochbench.measure.parcel import pack
 from epochbench.measure.race import Contender, Hooks, Lane, race
+from epochbench.measure.run_facts import run_record
 from epochbench.progress import ProgressLine
 from epochbench.pytest_options import race_options, recorded_options
-from epochbench.recipe import RECIPES
-from epochbench.records.schema import DeviceFacts, EndRecord, Machine, Record, RunRecord, Software
-from epochbench.records.store import RunWriter, new_run_path
+from epochbench.recipe import RECIPES, TUNED, Recipe
+from epochbench.records.schema import EndRecord, Record, RunRecord
+from epochbench.records.store import CHOICES, RunWriter, new_run_path
 from epochbench.replay import ReplayTimer, extra_info
+from epochbench.tuning.choices import Choice, chosen, device_name, read_choices
 from epochbench.workload import Workload
 
 PROBE_SECONDS = 120.0
@@ -43,6 +44,7 @@ class RaceSession:
         self.progress = ProgressLine(config)
         self.selected: dict[tuple[Any, ...], list[str]] = {}
         self.facts: dict[str, dict[str, Any]] = {}
+        self.choices: list[Choice] = []
         self.races: dict[tuple[Any, ...], dict[str, Lane] | Exception] = {}
         self.names: dict[str, tuple[Any, ...]] = {}
         self.full: dict[tuple[str, str, str], float] = {}
@@ -63,8 +65,19 @@ class RaceSession:
         self.facts = {facts["device"]: facts for facts in found["devices"]}
         if self.config.getoption("race_require_gpu"):
             self._require_gpu()
+        if TUNED.name in self._recipes():
+            self._read_choices()
         if not self.disabled:
             self._open(found)
+
+    def _read_choices(self) -> None:
+        """Those of the devices of this session, by their names."""
+        here = {(name.partition(":")[0], device_name(name, facts)) for name, facts in self.facts.items()}
+        try:
+            found = read_choices(self.folder)
+        except InputError as error:
+            raise pytest.UsageError(str(error)) from error
+        self.choices = [one for one in found if (one.device, one.device_name) in here]
 
     def _devices(self) -> list[str]:
         """The devices of the session, raced or not."""
@@ -113,18 +126,10 @@ class RaceSession:
             raise pytest.UsageError(
                 f"--race-results: {self.folder} cannot be written to: {error.strerror or error}"
             ) from error
-        self.run = RunRecord(
-            run_id=path.stem,
-            started_at=started.isoformat(timespec="seconds"),
-            label=label,
-            machine=Machine(
-                **machine.machine_facts() | found["machine"],
-                data_file_system=machine.network_file_system(data) if data else None,
-                devices=tuple(DeviceFacts(**facts) for facts in found["devices"]),
-            ),
-            software=Software(epochbench=epochbench.__version__, **found["software"]),
-            options=recorded_options(self.options, devices=self._devices(), recipes=self._recipes()),
-        )
+        options = recorded_options(self.options, devices=self._devices(), recipes=self._recipes())
+        if TUNED.name in self._recipes():
+            options["tuned"] = f"results/{CHOICES}" if self.choices else "default"
+        self.run = run_record(path.stem, started, found, options, label=label, data=data)
         self.record([self.run])
 
     def record(self, records: Sequence[Record]) -> None:
@@ -171,6 +176,7 @@ class RaceSession:
                     suite_module=request.module.__name__,
                     prepare=self.prepare,
                 )
+                self._note_full(workload, self.races[key])
             except Exception as error:
                 self.races[key] = error
             except KeyboardInterrupt:
@@ -187,26 +193,37 @@ class RaceSession:
             raise lanes
         return lanes
 
+    def _note_full(self, workload: Workload, lanes: dict[str, Lane]) -> None:
+        """Keep at which value of a sweep a contender ran out of memory: the larger ones are then not tried."""
+        for case, lane in lanes.items():
+            if workload.sweep is not None and any(failure.status == "out_of_memory" for failure in lane.failures):
+                key = (*workload.sweep[:2], case)
+                self.full[key] = min(workload.sweep.value, self.full.get(key, workload.sweep.value))
+
     def _contender(self, case: str, workload: Workload) -> Contender:
-        device, recipe = self.cases[case]
-        if workload.sweep is not None and (full := self.full.get((*workload.sweep[:2], case))) is not None:
+        device, name = self.cases[case]
+        recipe = self._recipe(name, workload, device)
+        full = self.full.get((*workload.sweep[:2], case)) if workload.sweep is not None else None
+        if full is not None and workload.sweep.value >= full:
             reason = f"out of memory at {workload.sweep.axis} {full:g} already"
-            return Contender(device=device, recipe=RECIPES[recipe], unavailable=reason)
+            return Contender(device=device, recipe=recipe, unavailable=reason)
         facts = self.facts[device]
-        precision = RECIPES[recipe].precision
         return Contender(
             device=device,
-            recipe=RECIPES[recipe],
-            unavailable=facts["refuses"].get(precision) if facts["available"] else facts["reason"],
+            recipe=recipe,
+            unavailable=facts["refuses"].get(recipe.precision) if facts["available"] else facts["reason"],
         )
+
+    def _recipe(self, name: str, workload: Workload, device: str) -> Recipe:
+        """The recipe of that name; for `tuned` what `epochbench tune` chose for the workload on this device."""
+        choice = chosen(self.choices, workload.name, device, device_name(device, self.facts[device]))
+        return choice.recipe if name == TUNED.name and choice is not None else RECIPES[name]
 
     def _replay(self, lane: Lane, workload: Workload, request: pytest.FixtureRequest, benchmark: Any) -> None:
         __tracebackhide__ = True
         if lane.contender.unavailable:
             pytest.skip(f"{lane.contender.device}: {lane.contender.unavailable}")
         for failure in lane.failures:
-            if failure.status == "out_of_memory" and workload.sweep is not None:
-                self.full.setdefault((*workload.sweep[:2], lane.contender.id), workload.sweep.value)
             if failure.status == "skipped" or (failure.status == "out_of_memory" and workload.sweep is not None):
                 pytest.skip(f"{lane.contender.id}: {failure.reason}")
             text = failure.reason or failure.status

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import re
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from epochbench.datasets import DataOptions
 from epochbench.errors import InputError
 from epochbench.workload import Workload
 
@@ -20,8 +22,8 @@ _SUITE = '''"""Made by `epochbench run`."""
 from epochbench.running import find_workload
 
 
-def test_{name}(race):
-    race(find_workload({target!r}))
+def test_{name}(race, race_data):
+    race(find_workload({target!r}, race_data))
 '''
 
 
@@ -44,10 +46,11 @@ def run(target: str, options: Sequence[str]) -> int:
         return int(pytest.main([str(suite), "--benchmark-only", "--no-header", "-q", *places, *options]))
 
 
-def find_workload(target: str) -> Workload:
+def find_workload(target: str, data: DataOptions | None = None) -> Workload:
     """The Workload that `module:attribute` or `file.py:attribute` names: one, or a callable that makes one.
 
-    The current folder is looked in first. Raises InputError that points at the line where the module fails.
+    `data` is given to a callable that takes it. The current folder is looked in first. Raises InputError that points
+    at the line where the module fails.
     """
     place, _, attribute = target.rpartition(":")
     if not place or not attribute.isidentifier():
@@ -61,7 +64,8 @@ def find_workload(target: str) -> Workload:
     if not callable(found):
         raise InputError(f"{target}: is a {type(found).__name__}, neither a Workload nor a callable that makes one")
     try:
-        made = found()
+        takes = data is not None and "data" in inspect.signature(found).parameters
+        made = found(data=data) if takes else found()
     except Exception as error:
         raise InputError(f"{target}: {_where(error)}") from error
     if not isinstance(made, Workload):

@@ -1,5 +1,7 @@
 """The terminal's tables: what people read at 80 columns, without escape codes where no terminal is."""
 
+from itertools import takewhile
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,7 @@ def test_a_duration_reads_as_people_write_it(seconds, text):
 @given(st.floats(0, 1e7))
 def test_no_duration_reads_as_60_seconds_or_as_1000_of_a_unit(seconds):
     text = duration(seconds)
-    assert not text.startswith(("60.0 s", "1000"))
+    assert not text.startswith(("60.0 s", "1000 ", "1000."))
     if ":" in text:
         hours, minutes, rest = (int(part) for part in text.split(":"))
         assert minutes < 60
@@ -62,15 +64,24 @@ def words(text):
     return " ".join(text.split())
 
 
+def baseline_times(text):
+    """(epoch, job) of the baseline in each row: the last word but one of its two lines; the last is the device's."""
+    lines = text.splitlines()
+    rule = next(place for place, line in enumerate(lines) if line.startswith("──"))
+    table = list(takewhile(str.strip, lines[rule + 1 :]))
+    firsts = [place for place, line in enumerate(table) if not line.startswith(" ")]
+    return [(table[first].split()[-2], table[first + 1].split()[-2]) for first in firsts]
+
+
 def test_a_race_shows_both_times_and_the_speedup_with_its_interval(tmp_path):
     times = {"cnn": {"cpu": [30.9, 31.2, 30.6, 30.9], "cuda": [1, 1.01, 0.99, 1.0]}}
     text = rendered(tmp_path, label="desk", workloads=times)
     assert text.splitlines()[0] == "desk"
     assert "GPU faster 30.9×" in text
-    assert "CPU epoch GPU epoch" in words(text)
+    assert "CPU epoch (s) GPU epoch (s)" in words(text)
     # 100 of 938 steps took 30.9 s on the CPU and 1 s on the GPU.
-    assert f"~{duration(309 * 938 / 1000)}" in text
-    assert "~9.4 s" in text
+    assert "~290 " in text
+    assert "~9.38" in text
     assert "~ projected" in text
     assert "scikit-learn digits" in text
     assert "published" not in text
@@ -96,7 +107,7 @@ def test_why_a_row_is_invalid_and_which_blocks_are_missing_is_shown(tmp_path):
 
 def test_a_cpu_only_machine_shows_its_own_times_beside_the_published_pair(tmp_path):
     workloads = {name: {"cpu": [8.0, 8.1, 8.2]} for name in WORKLOADS}
-    text = rendered(tmp_path, workloads=workloads, skipped={"cuda": NO_DRIVER})
+    text = rendered(tmp_path, width=100, workloads=workloads, skipped={"cuda": NO_DRIVER})
     assert text.count("not measured: no NVIDIA") == 4
     assert "published: CPU 06:08:40 → GPU 00:11:57 on Colab, 2020 (30.9×)" in text
     assert "not measured here" in text
@@ -152,7 +163,7 @@ def test_several_devices_have_a_row_each_and_are_told_apart(tmp_path):
     text = rendered(tmp_path, workloads={"cnn": times})
     assert "GPU faster" in text
     assert "GPU 1 faster" in text
-    assert "other device epoch" in text
+    assert "device epoch (s)" in text
 
 
 def test_losses_that_differ_are_shown_below_the_table(tmp_path):
@@ -164,9 +175,35 @@ def test_losses_that_differ_are_shown_below_the_table(tmp_path):
 def test_a_job_that_was_measured_whole_is_not_marked_as_projected(tmp_path):
     whole = {"whole_epochs": True, "job_epochs": 1, "epoch_steps": 938, "evaluation_steps": 157}
     text = rendered(tmp_path, workloads={"cnn": {"cpu": [10.0]}}, changes={("cnn",): whole})
-    assert "10.0 s" in text
-    assert "13.0 s" in text
+    assert "job (s)" in text
+    assert baseline_times(text) == [("10.0", "13.0")]  # a start of 1 s, the epoch, and its evaluation of 2 s
     assert "~1" not in text
+
+
+def test_a_column_has_one_unit_whatever_the_times(tmp_path):
+    """Field report G13, H9: an epoch of 23.7 s beside one of 875 µs, a job of minutes beside one of seconds."""
+    times = {"tabular": {"cpu": [0.000875] * 3}, "cnn": {"cpu": [2.53] * 3}, "short": {"cpu": [0.0001] * 3}}
+    few = {"job_epochs": 1, "steps_per_epoch": 1, "evaluation_steps_per_epoch": 17, "process_seconds": 0.0,
+           "data_seconds": 0.0, "model_seconds": 0.0, "first_step_seconds": 0.0}  # fmt: skip
+    text = rendered(tmp_path, width=120, workloads=times, changes={("short",): few | {"epoch_steps": 1}})
+    assert "CPU epoch (s)" in text
+    assert "job (hh:mm:ss)" in text
+    # by hand: one step an epoch; 100 of 938 steps, 23.73 s; 10 of those with 4.67 s of evaluation and 1 s of start-up
+    assert baseline_times(text) == [("~0.000875", "~00:00:01"), ("~23.7", "~00:04:45"), ("~0.000100", "~<00:00:01")]
+
+
+def test_jobs_of_less_than_a_minute_are_seconds(tmp_path):
+    text = rendered(tmp_path, width=120, workloads={"tabular": {"cpu": [0.000875] * 3}})
+    assert "job (s)" in text
+    # by hand: a start-up of 1 s less what a step is within it, 50 epochs of 0.875 ms and evaluations of a fifth of it
+    assert baseline_times(text) == [("~0.000875", "~1.05")]
+    assert "hh:mm:ss" not in text
+
+
+def test_the_verdict_stands_right_behind_the_name(tmp_path):
+    text = rendered(tmp_path, width=120)
+    row = next(line for line in text.splitlines() if line.startswith("cnn"))
+    assert row.split()[:3] == ["cnn", "GPU", "faster"]
 
 
 def test_no_runs_say_what_to_run_and_a_run_without_measurements_says_so(tmp_path):

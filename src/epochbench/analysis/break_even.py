@@ -3,8 +3,8 @@
 The ratio of a point is that of seconds a sample over the timed epochs, paired by replicate, with the paired t
 interval of the mean log-ratio (see `speedup`). Between two neighbouring points the logarithm of the ratio is taken as
 linear in the logarithm of the value, and the crossing is where that line is 0. The interval is where the two bounds
-of the points' intervals, joined in the same way, cross 1: a 95% interval point by point, not of the whole curve at
-once. A bound that never crosses leaves that end open; one that crosses several times counts at its outermost crossing.
+of the points' intervals, joined in the same way, cross 1: a 95% interval point by point, not of the whole curve. A
+bound that never crosses leaves that end open; of one that crosses several times the outermost crossing counts.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _never(known: Sequence[Row], logs: Sequence[float]) -> str:
         words = f"never faster up to {axis} {largest}"
     else:
         words = f"as fast at every {axis} measured ({smallest} to {largest})"
-    open_at = [shown(row["value"]) for row in known if row["low"] and row["high"] and row["low"] <= 1 <= row["high"]]
+    open_at = [shown(row["value"]) for row in known if row["low"] and row["high"] and row["low"] < 1 < row["high"]]
     if open_at:
         words += f", not settled at {_listed(open_at) if len(open_at) <= MOST_NAMED else f'{len(open_at)} of them'}"
     return words
@@ -247,7 +247,7 @@ def shown(value: float) -> str:
     """A value of an axis: 64, 1024, 36.6 as 37, 2.43 as 2.4."""
     if value == round(value) or value >= 9.95:
         return f"{value:.0f}" if value < 1e9 else f"{value:.3g}"
-    return f"{value:.1f}" if value >= 0.95 else f"{value:.2g}"
+    return f"{value:.1f}".removesuffix(".0") if value >= 0.95 else f"{value:.2g}"
 
 
 def _listed(words: Any) -> str:

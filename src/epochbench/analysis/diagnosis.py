@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from epochbench.analysis.gains import gains
+from epochbench.analysis.gains import ARTICLE, gains
 from epochbench.analysis.phases import phases
-from epochbench.analysis.sides import Row, plain_rows
+from epochbench.analysis.remedies import in_ms, measured, not_tried_with
+from epochbench.analysis.sides import Row, plain_rows, races
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,6 +27,11 @@ READING_SHARE = 0.05
 FED_BY_HOST = 0.8
 COMPUTING_SHARE = 0.6
 SMALL_ARITHMETIC = 0.05
+NEAR_THE_RATE = 0.5
+"""Of a matrix product's rate: below, a step spends more of its time on something else than on arithmetic."""
+MOST_DIGITS = 6
+
+WAITING, TOO_LITTLE, THREADS = "waiting for data", "too little work a step", "CPU threads over quota"
 
 KEY = ("workload", "recipe", "machine", "data", "device")
 COLUMNS = {
@@ -39,10 +45,12 @@ COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What a device waits for: `share` of a step, the evidence in words, the recipes that may help, best first."""
+    """What a device waits for: its share of a step (0 to 1, None where it is not known), the recipes that may help,
+    best first, and the evidence in words: its figures, and after the first "; " what more there is to know.
+    """
 
     bound: str
-    share: float
+    share: float | None
     evidence: str
     recipes: tuple[str, ...] = ()
 
@@ -50,22 +58,27 @@ class Finding:
 def diagnoses(results: Results) -> pd.DataFrame:
     """A row a finding, for each workload × recipe × machine × device; the largest share of a step first.
 
-    `remedy` is the recipe that helped most where this run tried one, and `gain` says what it measured, with
-    `speedup`, `low` and `high` of samples a second; where none was tried, `remedy` names what to try.
+    `remedy` is the recipe that helped most where this run tried one that did, and `gain` says what was measured of
+    it, with `speedup`, `low` and `high` of samples a second. Otherwise `gain` says what was tried without a gain
+    and what was not tried, which is `remedy`. A recipe that the device refuses or that this run skipped is not named.
     """
     import pandas as pd
 
     runs = {row["run"]: row for row in plain_rows(results.runs)}
-    tried: dict[tuple[Any, ...], list[Row]] = {}
+    raced = races(results)
+    tried: dict[tuple[Any, ...], dict[str, Row]] = {}
     for gain in plain_rows(gains(results)):
-        tried.setdefault((gain["run"], gain["workload"], gain["device"]), []).append(gain)
+        tried.setdefault((gain["run"], gain["workload"], gain["device"]), {})[gain["recipe"]] = gain
     rows = []
     for row in plain_rows(phases(results)):
-        who = {name: row[name] for name in (*KEY, "run")}
-        mine = tried.get((row["run"], row["workload"], row["device"]), []) if row["recipe"] == "article" else []
+        mine = tried.get((row["run"], row["workload"], row["device"]), {})
+        side = raced[row["run"], row["workload"], row["recipe"]][row["device"]]
         for finding in findings(row, runs[row["run"]]):
-            helped = _helped(finding, mine)
-            rows.append(who | {"bound": finding.bound, "evidence": finding.evidence, "share": finding.share} | helped)
+            if row["recipe"] == ARTICLE:
+                helped = measured(finding.recipes, mine)
+            else:
+                helped = not_tried_with(row["recipe"], side.fact("recipe_settings") or {}, finding.recipes, mine)
+            rows.append({**{name: row[name] for name in (*KEY, "run")}, **_of_finding(finding), **helped})
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     )
@@ -79,107 +92,127 @@ def findings(row: Row, run: Row) -> list[Finding]:
     possible = [
         replace(finding, recipes=tuple(name for name in finding.recipes if name not in refused)) for finding in found
     ]
-    return sorted(possible, key=lambda finding: -finding.share)
+    return sorted(possible, key=lambda finding: -(finding.share or 0.0))
 
 
-_ELSEWHERE = ("cuda-graphs", "pinned", "tf32")
-_NOT_ON = {"cuda": (), "cpu": (*_ELSEWHERE, "fp16")}
+_NVIDIA = ("cuda-graphs", "pinned", "tf32")
+_NOT_ON = {"cuda": (), "cpu": (*_NVIDIA, "fp16"), "mps": _NVIDIA, "xpu": _NVIDIA}
+_ELSEWHERE = (*_NVIDIA, "compile")
 
 
 def in_words(row: Row) -> str:
-    """A row of `diagnoses` in one sentence, such as "waiting for data, 58% of a step: 20 of 34 ms …; resident: …"."""
+    """A row of `diagnoses` in one line, such as "waiting for data, 58% of a step: 20.0 of 34.0 ms …; resident: …"."""
+    detail = row["evidence"].partition("; ")[2]
+    return "; ".join(filter(None, [in_brief(row), detail, row["gain"]]))
+
+
+def in_brief(row: Row) -> str:
+    """The finding with its figures alone: "waiting for data, 58% of a step: 20.0 of 34.0 ms"."""
     share = "" if row["share"] is None else f", {row['share']:.0%} of a step"
-    return f"{row['bound']}{share}: {row['evidence']}; {row['gain']}"
+    return f"{row['bound']}{share}: {row['evidence'].partition('; ')[0]}"
 
 
-def _helped(finding: Finding, tried: list[Row]) -> dict[str, Any]:
-    known = [gain for gain in tried if gain["recipe"] in finding.recipes and gain["speedup"] is not None]
-    best = max(known, key=lambda gain: gain["speedup"], default=None)
-    if best is None:
-        remedy = " or ".join(finding.recipes)
-        return {"remedy": remedy, "gain": f"not tried: {remedy}", "speedup": None, "low": None, "high": None}
-    times = f"{_ms(best['article_step_seconds'])} → {_ms(best['step_seconds'])} a step, {best['speedup']:.2f}×"
-    if best["low"] is not None and best["high"] is not None:
-        times += f" [{best['low']:.2f}, {best['high']:.2f}]"
-    words = f"{best['recipe']}: {times}"
-    return {"remedy": best["recipe"], "gain": words} | {name: best[name] for name in ("speedup", "low", "high")}
+def _of_finding(finding: Finding) -> Row:
+    return {"bound": finding.bound, "evidence": finding.evidence, "share": finding.share}
 
 
 def _waiting(row: Row, run: Row) -> Finding | None:
     share = _share(row["waiting_step_seconds"], row["phase_step_seconds"])
     if share is None or share < NOTABLE_SHARE:
         return None
-    words = (
-        f"{_ms(row['waiting_step_seconds'])} of {_ms(row['phase_step_seconds'])} a step are spent waiting for data"
-    )
-    if row["compute_only_step_seconds"] is not None:
-        words += f"; on a batch that lies there a step takes {_ms(row['compute_only_step_seconds'])}"
-    return Finding(bound="waiting for data", share=share, evidence=words, recipes=("resident", "pinned", "workers"))
+    words = f"{in_ms(row['waiting_step_seconds'])} of {in_ms(row['phase_step_seconds'])} ms"
+    if row["compute_only_step_seconds"]:
+        words += f"; with its batch there already a step takes {in_ms(row['compute_only_step_seconds'])} ms"
+    return Finding(bound=WAITING, share=share, evidence=words, recipes=("resident", "pinned", "workers"))
 
 
 def _transfer(row: Row, run: Row) -> Finding | None:
     share = _share(row["transfer_step_seconds"], row["phase_step_seconds"])
     if share is None or share < NOTABLE_SHARE or row["device"] == "cpu":
         return None
-    words = f"{_ms(row['transfer_step_seconds'])} of {_ms(row['phase_step_seconds'])} a step copy the batch"
+    words = f"{in_ms(row['transfer_step_seconds'])} of {in_ms(row['phase_step_seconds'])} ms copy the batch"
     return Finding(bound="transfer", share=share, evidence=words, recipes=("resident", "pinned"))
 
 
 def _reading(row: Row, run: Row) -> Finding | None:
     step, unread = row["step_seconds"], row["unread_step_seconds"]
-    if step is None or unread is None or (step - unread) / step < READING_SHARE:
+    kept = _share(unread, step)
+    if kept is None or not unread or 1 - kept < READING_SHARE:
         return None
-    words = f"reading the loss at each step costs {_ms(step - unread)} of {_ms(step)}: {_ms(unread)} without"
-    return Finding(bound="reading the loss", share=(step - unread) / step, evidence=words, recipes=("unread",))
+    words = f"{in_ms(step)} ms with loss.item() at each step, {in_ms(unread)} ms without"
+    return Finding(bound="reading the loss", share=1 - kept, evidence=words, recipes=("unread",))
 
 
 def _launches(row: Row, run: Row) -> Finding | None:
-    fed = _share(row["submit_step_seconds"], row["single_step_seconds"])
-    if fed is None or fed < FED_BY_HOST:
+    fed, share = _fed(row), _share(row["submit_step_seconds"], row["step_seconds"])
+    if fed is None or share is None or fed < FED_BY_HOST or share < NOTABLE_SHARE:
         return None
-    computing = _share(row["compute_only_step_seconds"], row["step_seconds"]) or 0.0
     words = (
-        f"the host takes {_ms(row['submit_step_seconds'])} to submit a step that is done after "
-        f"{_ms(row['single_step_seconds'])}: its kernels end sooner than new ones come"
+        f"the host needs {in_ms(row['submit_step_seconds'])} ms to submit a step that is done after "
+        f"{in_ms(row['single_step_seconds'])} ms; its kernels end sooner than new ones come, or something in the "
+        "step waits for the device"
     )
-    recipes = ("cuda-graphs", "compile", "batch-x4")
-    return Finding(bound="launches", share=min(1.0, computing) * fed, evidence=words, recipes=recipes)
+    return Finding(bound="launches", share=share, evidence=words, recipes=("cuda-graphs", "compile", "batch-x4"))
 
 
 def _computing(row: Row, run: Row) -> Finding | None:
-    share = _share(row["compute_only_step_seconds"], row["step_seconds"])
-    fed = _share(row["submit_step_seconds"], row["single_step_seconds"])
-    if share is None or share < COMPUTING_SHARE or _small(row) or (fed is not None and fed >= FED_BY_HOST):
+    """The device is at work. How near it comes to a matrix product's rate tells arithmetic from all else.
+
+    The counter of FLOPs counts matrix products and convolutions: what moves memory (normalisation, activations,
+    the optimizer) has time and no FLOPs.
+    """
+    share, fed = _share(row["compute_only_step_seconds"], row["step_seconds"]), _fed(row)
+    idle = _is_small(row) if fed is None else fed >= FED_BY_HOST
+    if share is None or share < COMPUTING_SHARE or idle:
         return None
-    words = f"{_ms(row['compute_only_step_seconds'])} of {_ms(row['step_seconds'])} a step compute"
-    if row["peak_share"] is not None:
-        words += f"; the step reaches {row['peak_share']:.0%} of the rate of a large matrix product"
-    recipes = ("channels-last", "compile", "tf32", "bf16", "fp16")
-    return Finding(bound="compute", share=min(1.0, share), evidence=words, recipes=recipes)
+    words = f"{in_ms(row['compute_only_step_seconds'])} of {in_ms(row['step_seconds'])} ms"
+    recipes: tuple[str, ...] = ("channels-last", "compile", "bf16", "fp16", "tf32")
+    reached = _share(_arithmetic(row), row["compute_only_step_seconds"])
+    if reached is not None:
+        arithmetic = reached >= NEAR_THE_RATE
+        pace = "arithmetic sets" if arithmetic else "memory traffic or small shapes, more than arithmetic, set"
+        words += f" at {reached:.0%} of the rate of a large matrix product; {pace} the pace"
+        recipes = ("tf32", "bf16", "fp16", "channels-last", "compile") if arithmetic else recipes
+    return Finding(bound="compute", share=share, evidence=words, recipes=recipes)
 
 
 def _too_little(row: Row, run: Row) -> Finding | None:
-    small = _small(row)
-    if small is None or row["batch_size"] is None:
+    """Little arithmetic, and a late host where that was timed: a step of memory traffic has few FLOPs as well.
+
+    With a late host it is what launches are, seen from the work, and has their share.
+    """
+    fed, step = _fed(row), row["step_seconds"]
+    share = _share(row["compute_only_step_seconds"] if fed is None else row["submit_step_seconds"], step)
+    if not _is_small(row) or row["batch_size"] is None or (fed is not None and fed < FED_BY_HOST):
         return None
-    words = (
-        f"at the rate of a large matrix product the arithmetic of a step would take {_ms(small)} of "
-        f"{_ms(row['compute_only_step_seconds'])}: batch size {row['batch_size']}"
-    )
+    if share is None or share < NOTABLE_SHARE:
+        return None
+    words = f"batch size {row['batch_size']:,}"
     if row["parameters"] is not None:
         words += f", {row['parameters']:,} parameters"
-    share = (_share(row["compute_only_step_seconds"], row["step_seconds"]) or 1.0) * 0.99
-    return Finding(bound="too little work a step", share=min(1.0, share), evidence=words, recipes=("batch-x4",))
+    words += (
+        f"; at the rate of a large matrix product the arithmetic of a step takes {in_ms(_arithmetic(row))} of its "
+        f"{in_ms(row['compute_only_step_seconds'])} ms"
+    )
+    return Finding(bound=TOO_LITTLE, share=share, evidence=words, recipes=("batch-x4",))
 
 
 def _threads(row: Row, run: Row) -> Finding | None:
-    usable, threads = run["cpus_usable"], row["threads"]
-    wanted = (run["thread_environment"] or {}).get("OMP_NUM_THREADS", "")
-    most = max(threads or 0, int(wanted) if wanted.isdecimal() else 0) if row["device"] == "cpu" else 0
-    if not usable or most <= usable:
+    """What it costs is not known without another measurement, so it has no share of a step."""
+    usable, used = run["cpus_usable"], row["threads"]
+    if row["device"] != "cpu" or not usable or usable < 1:
         return None
-    words = f"{most} threads were asked for, and {usable} CPUs may be used"
-    return Finding(bound="CPU threads over quota", share=1 - usable / most, evidence=words, recipes=("one-thread",))
+    if used is not None and used > usable:
+        words = f"{used:,} threads compute where {usable:,} CPUs may be used"
+        return Finding(bound=THREADS, share=None, evidence=words, recipes=("one-thread",))
+    first = (run["thread_environment"] or {}).get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    asked = int(first) if first.isascii() and first.isdecimal() and len(first) <= MOST_DIGITS else 0
+    if asked <= usable:
+        return None
+    words = f"OMP_NUM_THREADS asks for {asked:,} threads where {usable:,} CPUs may be used"
+    if used is not None:
+        words += f"; the race held it to {used:,}, a script of your own would not"
+    return Finding(bound=THREADS, share=None, evidence=words)
 
 
 RULES: tuple[Callable[[Row, Row], Finding | None], ...] = (
@@ -188,19 +221,23 @@ RULES: tuple[Callable[[Row, Row], Finding | None], ...] = (
 """To add a bound is one entry here: (a row of `phases`, a row of `runs`) → a Finding, or None."""
 
 
-def _small(row: Row) -> float | None:
-    """Seconds of a step's FLOPs at a matrix product's rate, where that is next to nothing of the step."""
-    flops, rate, step = row["flops_per_step"], row["matmul_flops_per_second"], row["compute_only_step_seconds"]
-    if not flops or not rate or not step or flops / rate >= SMALL_ARITHMETIC * step:
-        return None
-    return flops / rate
+def _fed(row: Row) -> float | None:
+    """The part of a single step in which the host is still submitting it; None where it was not timed."""
+    return _share(row["submit_step_seconds"], row["single_step_seconds"])
+
+
+def _arithmetic(row: Row) -> float | None:
+    """Seconds that the FLOPs of a step take at the rate of a large matrix product."""
+    flops, rate = row["flops_per_step"], row["matmul_flops_per_second"]
+    return flops / rate if flops is not None and flops >= 0 and rate is not None and rate > 0 else None
+
+
+def _is_small(row: Row) -> bool:
+    """Whether the arithmetic of a step is next to nothing of the time that the device takes for it."""
+    share = _share(_arithmetic(row) or None, row["compute_only_step_seconds"])
+    return share is not None and share < SMALL_ARITHMETIC
 
 
 def _share(part: float | None, whole: float | None) -> float | None:
-    return part / whole if part is not None and whole else None
-
-
-def _ms(seconds: float) -> str:
-    """Milliseconds with three digits: 0.0123 ms, 15.2 ms, 1,240 ms."""
-    value = seconds * 1e3
-    return f"{value:,.0f} ms" if value >= 99.95 else f"{value:.3g} ms"
+    """From 0 to 1: the passes apart are passes of their own, and one may be longer than what it is a part of."""
+    return min(1.0, part / whole) if part is not None and part >= 0 and whole is not None and whole > 0 else None

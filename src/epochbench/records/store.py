@@ -24,6 +24,9 @@ __all__ = ["RecordError", "Results", "RunWriter", "load", "new_run_path"]
 IN_A_FOLDER = ("*.jsonl", "*.json", "runs/*.jsonl", "runs/*.json", "*/[0-9][0-9][0-9][0-9]_*.json")
 """The files that count in a folder; the last pattern is pytest-benchmark's own storage, `.benchmarks`."""
 
+CHOICES = "tuned.json"
+"""What `epochbench tune` keeps beside the runs, in the results folder; it holds none."""
+
 
 class RunWriter:
     """Appends records to a new run file. A batch is one write, on the disk when `write` returns."""
@@ -59,13 +62,16 @@ class RunWriter:
             self._file = -1
 
 
-def new_run_path(folder: Path | str, started_at: datetime | str, label: str | None = None) -> Path:
+def new_run_path(
+    folder: Path | str, started_at: datetime | str, label: str | None = None, *, below: str = "runs"
+) -> Path:
     """Make an empty runs/<UTC time>-<label>.jsonl in the results folder → its path; never an existing file.
 
-    `folder` may be the `runs` folder itself. Raises ValueError where `started_at` is no ISO 8601 time.
+    `below` is the name of another folder than `runs`; `folder` may be that one itself. Raises ValueError where
+    `started_at` is no ISO 8601 time.
     """
     folder = Path(folder)
-    runs = folder if folder.name == "runs" else folder / "runs"
+    runs = folder if folder.name == below else folder / below
     runs.mkdir(parents=True, exist_ok=True)
     name = f"{utc_time(started_at):%Y%m%dT%H%M%SZ}-{_slug(label)}"
     number = 1
@@ -154,7 +160,7 @@ def _flat(paths: Iterable[Any]) -> Iterator[str]:
 def _expand(path: str) -> list[Path]:
     if os.path.isdir(path):
         found = [file for pattern in IN_A_FOLDER for file in sorted(Path(path).glob(pattern))]
-        return [file for file in found if file.is_file()]
+        return [file for file in found if file.is_file() and file.name != CHOICES]
     if os.path.lexists(path):
         return [Path(path)]
     if glob.has_magic(path):

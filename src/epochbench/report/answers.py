@@ -10,7 +10,11 @@ from typing import Any
 
 import pandas as pd
 
+from epochbench.analysis.diagnosis import in_brief
+from epochbench.analysis.gains import ARTICLE
+from epochbench.analysis.sides import plain_rows
 from epochbench.report.published import slug
+from epochbench.report.recipes import MUCH_FASTER, Findings, answering, by_device, held_back, recipe_words
 from epochbench.report.repeat import RUN_THIS
 from epochbench.report.terminal import duration
 from epochbench.report.wording import (
@@ -69,16 +73,19 @@ def answers(
     projections: pd.DataFrame,
     measurements: pd.DataFrame,
     published: Mapping[str, str],
+    diagnoses: pd.DataFrame,
 ) -> list[Answer]:
     """A card a comparison that says something; a device that was not measured has one only if none other was.
 
-    `published` holds, by slug of a workload, a sentence on figures that others published.
+    A workload that was raced under several recipes has one for the article's loop and one for the best of each
+    device. `published` holds, by slug of a workload, a sentence on figures that others published.
     """
     jobs = {(*_work(row), present(row["data"]), row["device"]): row for row in projections.to_dict("records")}
-    rows = speedups.to_dict("records")
+    rows = answering(speedups.to_dict("records"))
+    findings = by_device(plain_rows(diagnoses))
     compared = {_work(row) for row in rows if row["verdict"] != "not measured"}
     rows = [row for row in rows if row["verdict"] != "not measured" or _work(row) not in compared]
-    seen = {_work(row) for row in rows}
+    seen = {_work(row) for row in speedups.to_dict("records")}
     facts: dict[Any, Row] = {}
     for row in sorted(measurements.to_dict("records"), key=lambda row: row["status"] == "skipped"):
         facts.setdefault(_work(row), row)
@@ -90,7 +97,8 @@ def answers(
     for row in rows:
         quote = {} if _work(row) in quoted else published
         quoted.add(_work(row))
-        cards.append(_answer(row, jobs, facts.get(_work(row), {}), several, quote))
+        fact = facts.get(_work(row)) or facts.get((row["workload"], row.get("device_recipe"), row["machine"]), {})
+        cards.append(_answer(row, jobs, fact, several, quote, findings))
     return cards
 
 
@@ -136,6 +144,9 @@ def _uncompared(work: tuple[Any, ...], jobs: Mapping[Any, Row], fact: Row) -> Ro
         **dict(zip(WORK, work, strict=True)),
         "baseline": used.get("device", "cpu"),
         "device": None,
+        "baseline_recipe": used.get("recipe", fact.get("recipe")),
+        "device_recipe": None,
+        "run": None,
         "verdict": "not measured",
         "reason": reason,
         "replicates": used.get("replicates"),
@@ -147,7 +158,12 @@ def _uncompared(work: tuple[Any, ...], jobs: Mapping[Any, Row], fact: Row) -> Ro
 
 
 def _answer(
-    row: Row, jobs: Mapping[Any, Row], fact: Row, several: Sequence[str], published: Mapping[str, str]
+    row: Row,
+    jobs: Mapping[Any, Row],
+    fact: Row,
+    several: Sequence[str],
+    published: Mapping[str, str],
+    findings: Findings,
 ) -> Answer:
     word = "GPU" if row["device"] is None else device_word(row["device"])
     base = device_word(row["baseline"])
@@ -207,9 +223,9 @@ def _answer(
         times=measured,
         ratio=ratio,
         tail=tail,
-        where=" · ".join(clean(row[column]) for column in several),
+        where=" · ".join(_recipe(row) if column == "recipe" else clean(row[column]) for column in several),
         scope=scope,
-        notes=tuple(_notes(row, fact)),
+        notes=tuple(_notes(row, fact, findings)),
         published=published.get(slug(row["workload"])) if tone == "absent" and missing != "CPU" else None,
     )
 
@@ -241,13 +257,21 @@ def _times(row: Row, jobs: Mapping[Any, Row]) -> tuple[tuple[Time, ...], str]:
     return made, "whole job" if whole else "timed epoch"
 
 
-def _notes(row: Row, fact: Row) -> list[str]:
+def _recipe(row: Row) -> str:
+    return "the article’s own loop" if row["recipe"] == ARTICLE else recipe_words(row)
+
+
+def _notes(row: Row, fact: Row, findings: Findings) -> list[str]:
     notes = []
     epochs, speedup, whole = present(fact.get("job_epochs")), present(row["speedup"]), _whole_job_speedup(row)
     if epochs and (present(row["job_seconds"]) or present(row["baseline_job_seconds"])):
         notes.append(f"Whole job: {counted(int(epochs), 'epoch')}, start-up included.")
     if speedup and whole:
         notes.append(_job_note(speedup, whole))
+    if speedup and speedup < MUCH_FASTER and (held := held_back(row, findings)):
+        notes.append(f"Held back by {'; and by '.join(clean(in_brief(finding)) for finding in held)}.")
+    elif row["verdict"] == "baseline faster" and row["device"] != "cpu":
+        notes.append(_work_note(fact))
     data, weights = present(row.get("data")), present(row.get("weights"))
     if data or weights:
         notes.append(f"Data: {shortened(data or 'unknown', 120)}. Weights: {shortened(weights or 'unknown', 60)}.")
@@ -258,6 +282,14 @@ def _notes(row: Row, fact: Row) -> list[str]:
     if seen := present(row.get("flags")):
         notes.append(f"Watch out: {shortened(seen, REASON_COLUMNS).rstrip('.')}.")
     return notes
+
+
+def _work_note(fact: Row) -> str:
+    """Of a device that is slower and has no finding: what makes a step small, as far as it is known."""
+    size, parameters = (present(fact.get(name)) for name in ("batch_size", "parameters"))
+    known = [f"a batch size of {size:,.0f}"] if size is not None else []
+    known += [f"{parameters:,.0f} parameters"] if parameters is not None else []
+    return f"Why was not measured; a step has {listed(known)}." if known else "Why was not measured."
 
 
 def _whole_job_speedup(row: Row) -> float | None:

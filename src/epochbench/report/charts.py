@@ -58,7 +58,7 @@ _FINE = {
     )
     for number in numbers
 }
-_RATIOS = {n * 10.0**power: f"{n * 10.0**power:,g}×" for power in range(-9, 13) for n in (1, 2, 5)}
+RATIOS = {n * 10.0**power: f"{n * 10.0**power:,g}×" for power in range(-9, 13) for n in (1, 2, 5)}
 
 
 def job_time_chart(projections: pd.DataFrame) -> str:
@@ -77,7 +77,7 @@ def job_time_chart(projections: pd.DataFrame) -> str:
 
 def speedup_chart(speedups: pd.DataFrame) -> str:
     """Inline SVG: a dot and its interval a comparison, around 1×; or a paragraph that says why not."""
-    drawn = few(_drawable_speedups(speedups), MOST_LANES)
+    drawn = few(drawable_speedups(speedups), MOST_LANES)
     if drawn.empty:
         return '<p class="empty">No two devices could be compared, so there is no speedup to draw.</p>'
     said = [
@@ -98,7 +98,7 @@ def job_time_undrawn(projections: pd.DataFrame) -> list[str]:
 
 def speedup_undrawn(speedups: pd.DataFrame) -> list[str]:
     """The rows of the table that the speedup chart leaves out, in words."""
-    drawn = _drawable_speedups(speedups)
+    drawn = drawable_speedups(speedups)
     rest = speedups.drop(index=drawn.index).to_dict("records")
     return _said_briefly([(row, _why_undrawn(row)) for row in rest], len(drawn))
 
@@ -134,7 +134,7 @@ def job_time_figure(projections: pd.DataFrame) -> Figure:
             guide(axes, row["y"])
             write(axes, 0, row["y"], shortened(device_word(row["device"]), DEVICE_COLUMNS), color=SOFT.light)
             write(axes, WIDTH, row["y"], duration(row["job_seconds"]), ha="right")
-            _interval(axes, row, "job_seconds", device_shade(row["device"]).light, thick=1.25, cap=0)
+            interval(axes, row, "job_seconds", device_shade(row["device"]).light, thick=1.25, cap=0)
         hollow = rows["projected"].map(lambda projected: bool(present(projected)))
         palette = {device: device_shade(device).light for device in rows["device"]}
         dots(axes, rows, x="job_seconds", hue="device", palette=palette, hollow=hollow)
@@ -145,18 +145,18 @@ def job_time_figure(projections: pd.DataFrame) -> Figure:
 def speedup_figure(speedups: pd.DataFrame) -> Figure:
     """A lane a comparison, in the colour of the faster device or grey; hollow where it has no interval."""
     with plain_style():
-        rows, height = placed(few(_drawable_speedups(speedups), MOST_LANES), shared_heading=False)
+        rows, height = placed(few(drawable_speedups(speedups), MOST_LANES), shared_heading=False)
         figure, axes = canvas(height, left=EDGE, below=LANE)
         ends = pd.concat([rows[name].astype(float).dropna() for name in ("speedup", "low", "high")])
         low, high = limits(pd.concat([ends, pd.Series([0.5, 2.0])]), least_span=4)
-        log_axis(axes, low, high, _RATIOS, base=2, keep=1.0)
+        log_axis(axes, low, high, RATIOS, base=2, keep=1.0)
         axes.axvline(1, color=SOFT.light, linewidth=1.5, zorder=1.5)
         _name_sides(axes, rows, y=height + AXIS + LANE / 2)
         colours = [_faster(row) for row in rows.to_dict("records")]
         for row, colour in zip(rows.to_dict("records"), colours, strict=True):
             guide(axes, row["y"])
             write(axes, WIDTH, row["y"], times(row["speedup"]), ha="right")
-            _interval(axes, row, "speedup", colour, thick=2, cap=4)
+            interval(axes, row, "speedup", colour, thick=2, cap=4)
         palette = {colour: colour for colour in colours}
         dots(axes, rows.assign(faster=colours), x="speedup", hue="faster", palette=palette,
               hollow=rows["low"].isna() | rows["high"].isna())  # fmt: skip
@@ -168,7 +168,7 @@ def drawable(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     return frame[pd.to_numeric(frame[column], errors="coerce").astype(float).between(*DRAWABLE)]
 
 
-def _drawable_speedups(speedups: pd.DataFrame) -> pd.DataFrame:
+def drawable_speedups(speedups: pd.DataFrame) -> pd.DataFrame:
     drawn = drawable(speedups, "speedup")
     return _with_bounds(drawn[drawn["verdict"].isin(DRAWN_VERDICTS)])
 
@@ -221,7 +221,7 @@ def dots(axes: Axes, rows: pd.DataFrame, *, x: str, hue: str, palette: dict[str,
     axes.set(xlabel="", ylabel="")
 
 
-def _interval(axes: Axes, row: dict[str, Any], name: str, colour: str, *, thick: float, cap: float) -> None:
+def interval(axes: Axes, row: dict[str, Any], name: str, colour: str, *, thick: float, cap: float) -> None:
     if any(present(row[end]) is None for end in ("low", "high")):
         return
     below, above = max(0.0, row[name] - row["low"]), max(0.0, row["high"] - row[name])

@@ -16,16 +16,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from epochbench.analysis.cost import Prices
+from epochbench.analysis.diagnosis import diagnoses
 from epochbench.analysis.energy import energy
+from epochbench.analysis.gains import gains
 from epochbench.analysis.phases import phases
 from epochbench.analysis.projection import projections
+from epochbench.analysis.sides import rows_without_sweeps, without_sweeps
 from epochbench.analysis.speedups import speedups
 from epochbench.errors import InputError
 from epochbench.records.schema import PHASES
 from epochbench.report import evidence, facts, tables
 from epochbench.report.answers import answers, summary
+from epochbench.report.break_even import break_even
 from epochbench.report.costs import cost_table
 from epochbench.report.energy import energy_table
+from epochbench.report.gains import diagnosis_table, gain_table
 from epochbench.report.palette import SHADES
 from epochbench.report.published import published_context, published_table, read_published
 from epochbench.report.recent import Race, few_races, recent, shown_races
@@ -110,13 +115,16 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
     """What the templates name. Every table but the CSV is of the newest runs."""
     everything = speedups(results)
     recently = recent(results, everything)
-    shown = recently.results
+    shown = without_sweeps(recently.results)
+    newest = rows_without_sweeps(recently.speedups, recently.results)
     compared, jobs, steps = (
-        _by_workload(table, shown.runs) for table in (recently.speedups, projections(shown), phases(shown))
+        _by_workload(table, shown.runs) for table in (newest, projections(shown), phases(shown))
     )
+    held_back, gained = (_by_workload(table, shown.runs) for table in (diagnoses(shown), gains(shown)))
+    sweeps = break_even(recently.results)
     races = shown_races(shown, jobs)
     figures = read_published(Path(published)) if published is not None else []
-    cards = answers(compared, jobs, shown.measurements, published_context(figures))
+    cards = answers(compared, jobs, shown.measurements, published_context(figures), held_back)
     script, _, _ = _environment().loader.get_source(_environment(), "page.js")
     return {
         "title": TITLE,
@@ -134,15 +142,20 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
         "in_process": bool(shown.measurements["isolation"].eq("none").any()),
         "speedups": tables.brief(tables.speedup_table(compared)),
         "jobs": tables.brief(tables.job_table(jobs)),
+        "break_even": sweeps,
         "costs": tables.brief(cost_table(jobs, prices)) if prices else ((), []),
         "any_projected": bool(jobs["projected"].eq(True).fillna(False).any()),
         "steps": tables.brief(tables.step_table(steps)),
         "phase_names": PHASES,
+        "held_back": tables.brief(diagnosis_table(held_back)),
+        "gains": tables.brief(gain_table(gained)),
         "energy": tables.brief(energy_table(_by_workload(energy(shown), shown.runs))),
         "same": tables.brief(evidence.same_table(races, compared)),
         "learned": tables.brief(evidence.learned_table(races)),
         "steady": tables.brief(evidence.steady_table(races)),
-        "machines": facts.machine_table(shown.runs, {*compared["run"].dropna(), *jobs["run"].dropna()}),
+        "machines": facts.machine_table(
+            shown.runs, {*compared["run"].dropna(), *jobs["run"].dropna(), *sweeps["runs"]}
+        ),
         "training": facts.training_table(shown.measurements),
         "trouble": facts.trouble_table(shown.measurements),
         "published": published_table(figures),
@@ -151,12 +164,14 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
         "csv_link": Markup(csv_link(everything)),
         "csv_name": CSV_NAME,
         "csv_rows": len(everything),
-    } | _charts(compared, jobs, steps, races)
+    } | _charts(compared, jobs, steps, gained, races)
 
 
-def _charts(compared: pd.DataFrame, jobs: pd.DataFrame, steps: pd.DataFrame, races: list[Race]) -> dict[str, Any]:
+def _charts(
+    compared: pd.DataFrame, jobs: pd.DataFrame, steps: pd.DataFrame, gained: pd.DataFrame, races: list[Race]
+) -> dict[str, Any]:
     # matplotlib and seaborn take seconds to import: only a page needs them.
-    from epochbench.report import charts, panels, phase_charts
+    from epochbench.report import charts, gain_chart, panels, phase_charts
 
     drawn = list(enumerate(few_races(races)))
     where = [name for name in ("machine", "recipe") if len({getattr(race, name) for race in races}) > 1]
@@ -167,6 +182,7 @@ def _charts(compared: pd.DataFrame, jobs: pd.DataFrame, steps: pd.DataFrame, rac
         "speedup_undrawn": charts.speedup_undrawn(compared),
         "phase_chart": Markup(phase_charts.phase_chart(steps)),
         "rate_chart": Markup(phase_charts.rate_chart(steps)),
+        "gain_chart": Markup(gain_chart.gain_chart(gained)),
         "loss_panels": [_panel(race, f"losses-{place}", where, panels.loss_chart) for place, race in drawn],
         "epoch_panels": [_panel(race, f"epochs-{place}", where, panels.epoch_chart) for place, race in drawn],
         "panels_left_out": _more(len(races) - len(drawn), "race", "in the table alone"),

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from epochbench.analysis.best import BEST
+from epochbench.analysis.gains import ARTICLE
 from epochbench.analysis.projection import Job
 from epochbench.analysis.sides import Row, plain_rows
+from epochbench.report.recipes import recipe_words
 from epochbench.report.terminal import jobs_of
 from epochbench.report.wording import DASH, clean, clock, device_word, present, significant, speedup_words
 
@@ -30,7 +33,8 @@ def reading_table(results: Results, speedups: pd.DataFrame) -> pd.DataFrame:
     jobs = jobs_of(results, rows)
     words = {side: _one_word([row[side] for row in rows], side) for side in SIDES}
     done = {
-        side: [jobs.get((row["run"], row["workload"], row["recipe"], row[side])) for row in rows] for side in SIDES
+        side: [jobs.get((row["run"], row["workload"], row[f"{side}_recipe"], row[side])) for row in rows]
+        for side in SIDES
     }
     epochs = {f"{words[side]} epoch": [_epoch(job) for job in done[side]] for side in SIDES}
     wholes = {f"{words[side]} whole job": [_whole(job) for job in done[side]] for side in SIDES}
@@ -56,7 +60,9 @@ def _one_word(devices: list[str], otherwise: str) -> str:
 
 
 def _named(row: Row) -> str:
-    return row["workload"] if row["recipe"] == "article" else f"{row['workload']} ({row['recipe']})"
+    if row["recipe"] == BEST:
+        return f"{row['workload']}, {recipe_words(row)}"
+    return row["workload"] if row["recipe"] == ARTICLE else f"{row['workload']} ({row['recipe']})"
 
 
 def _epoch(job: Job | None) -> tuple[float | None, bool]:

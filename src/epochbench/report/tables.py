@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from epochbench.records.schema import PHASES
+from epochbench.report.recipes import recipe_words
 from epochbench.report.wording import (
     DASH,
     UNKNOWN,
@@ -119,7 +120,7 @@ def speedup_table(speedups: pd.DataFrame) -> Table:
                 clean(row["workload"]),
                 clean(row["machine"]),
                 f"{fact(row['data'])}; {fact(row['weights'])}",
-                clean(row["recipe"]),
+                recipe_words(row),
                 device_word(row["device"]),
                 f"{whole(row['cpus'], UNKNOWN)} / {whole(row['baseline_threads'], UNKNOWN)}",
                 number(row["baseline_seconds"]),

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from epochbench.analysis.diagnosis import diagnoses
 from epochbench.analysis.flags import machine_flags
-from epochbench.analysis.gains import gains
+from epochbench.analysis.gains import ARTICLE, gains
 from epochbench.analysis.projection import Job, job
-from epochbench.analysis.sides import Row, plain_rows, races
+from epochbench.analysis.sides import Row, plain_rows, races, without_sweeps
 from epochbench.analysis.speedups import speedups
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
     from epochbench.records.store import Results
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 NO_RUNS = "no runs yet: `pytest bench --benchmark-only` measures here and writes one"
 
 MOST_MACHINES = 20
-LEGEND = "epoch: training alone; whole job: start-up, epochs, evaluations; ~ projected"
+MINUTE = 60
+LEGEND = "epoch: training alone; job: start-up, epochs, evaluations; ~ projected"
+OTHERS = "the speedup under each recipe: `epochbench table --format markdown`"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,9 +94,9 @@ def _figures(row: Row) -> str:
 def render(results: Results, *, width: int, color: bool = False) -> str:
     """The tables of all the machines as text, no line longer than `width`; escape codes only with `color`."""
     from rich.console import Console
-    from rich.padding import Padding
 
-    from epochbench.report.recipes import gains_table
+    from epochbench.report.break_even import crossing_lines
+    from epochbench.report.recipes import answering, bounds, bounds_table, by_device, gain_lines, gains_table
 
     text = io.StringIO()
     console = Console(
@@ -102,32 +105,53 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
     )  # fmt: skip
     if results.runs.empty:
         console.print(NO_RUNS)
-    rows, tried = plain_rows(speedups(results)), plain_rows(gains(results))
-    jobs = jobs_of(results, rows)
+    plain, sweeps = without_sweeps(results), crossing_lines(results)
+    rows, tried = plain_rows(speedups(plain)), plain_rows(gains(plain))
+    findings = by_device(plain_rows(diagnoses(plain)))
+    shown = answering(rows)
+    jobs = jobs_of(plain, shown)
     machines = list(dict.fromkeys(results.runs["machine"]))
     if older := len(machines[:-MOST_MACHINES]):
         console.print(f"of {older} machines with older runs no table: `epochbench table --format csv` has them all")
         console.print()
     for machine in machines[-MOST_MACHINES:]:
-        here = [row for row in rows if row["machine"] == machine]
+        here = [row for row in shown if row["machine"] == machine]
         console.print(printable(machine), style="bold")
+        _say(console, sweeps.get(machine, []))
         if not here:
-            console.print("  nothing was measured to its end")
+            if machine not in sweeps:
+                console.print("  nothing was measured to its end")
             continue
         console.print(_table(here, jobs))
+        console.print()
+        _say(console, _answers_below(here))
+        if held := bounds(here, findings):
+            console.print(bounds_table(held))
+            console.print()
+        if gained := [row for row in tried if row["machine"] == machine]:
+            if any(row["speedup"] is not None for row in gained):
+                console.print(gains_table(gained))
+            _say(console, gain_lines(gained))
         runs = plain_rows(results.runs[results.runs["machine"] == machine])
         about = dict.fromkeys(printable(flag) for run in runs for flag in machine_flags(run))
-        for line in [*about, *_lines_below(here)]:
-            console.print(Padding(line, (0, 0, 0, 2)))
-        console.print()
-        if gained := [row for row in tried if row["machine"] == machine]:
-            console.print(gains_table(gained))
-            console.print()
+        _say(console, [*about, *_cautions(here)])
     if rows:
         console.print(LEGEND)
+    if len(rows) > len(shown):
+        console.print(OTHERS)
     for problem in results.problems:
         console.print(f"note: {printable(problem)}")
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).rstrip("\n") + "\n"
+
+
+def _say(console: Console, lines: Sequence[str]) -> None:
+    """The lines, each indented, and an empty one."""
+    from rich.padding import Padding
+
+    for line in lines:
+        console.print(Padding(line, (0, 0, 0, 2)))
+    if lines:
+        console.print()
 
 
 def printable(text: object) -> str:
@@ -151,68 +175,81 @@ def jobs_of(results: Results, rows: Sequence[Row]) -> Jobs:
 
 
 def _table(rows: Sequence[Row], jobs: Jobs) -> Table:
+    """Epochs in seconds; the jobs all as hh:mm:ss where the longest takes a minute or more, else in seconds too."""
     from rich import box
     from rich.table import Table
 
     contenders = {row["device"] for row in rows}
-    contender = device_word(contenders.pop()) if len(contenders) == 1 else "other device"
+    contender = device_word(contenders.pop()) if len(contenders) == 1 else "device"
+    sides = [[_job(row, row[side], jobs) for side in ("baseline", "device")] for row in rows]
+    longest = max((one.job_seconds or 0.0 for both in sides for one in both if one is not None), default=0.0)
+    clocks = longest >= MINUTE
+    unit = "hh:mm:ss" if clocks else "s"
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     table.add_column("workload\n  data, weights", ratio=5, overflow="fold")
-    table.add_column(f"{device_word(rows[0]['baseline'])} epoch\nwhole job", justify="right", no_wrap=True)
-    table.add_column(f"{contender} epoch\nwhole job", justify="right", no_wrap=True)
-    table.add_column("verdict", ratio=6, overflow="fold")
-    for row in rows:
-        table.add_row(
-            _workload(row),
-            _times(row, row["baseline"], jobs),
-            _times(row, row["device"], jobs),
-            printable(verdict_words(row)).replace(" [", "\n["),
-        )
+    table.add_column("verdict", ratio=5, overflow="fold")
+    for word in (device_word(rows[0]["baseline"]), contender):
+        table.add_column(f"{word} epoch (s)\njob ({unit})", justify="right", no_wrap=True)
+    for row, both in zip(rows, sides, strict=True):
+        verdict = printable(verdict_words(row)).replace(" [", "\n[")
+        table.add_row(_workload(row), verdict, *(_times(one, clocks) for one in both))
     return table
 
 
 def _workload(row: Row) -> RenderableType:
+    """The name with its data and weights, or with the recipes where another row of it has told these."""
     from rich.console import Group
     from rich.padding import Padding
 
-    name = row["workload"]
+    from epochbench.report.recipes import recipe_words
+
+    name, what = row["workload"], ", ".join(printable(part) for part in (row["data"], row["weights"]) if part)
     if row["recipe"] != row["device_recipe"]:
-        recipes = ((row["baseline"], row["baseline_recipe"]), (row["device"], row["device_recipe"]))
-        name += f" ({row['recipe']}: {', '.join(f'{device_word(device)} {recipe}' for device, recipe in recipes)})"
-    elif row["recipe"] != "article":
+        what = recipe_words(row)
+    elif row["recipe"] != ARTICLE:
         name += f" ({row['recipe']})"
-    what = ", ".join(printable(part) for part in (row["data"], row["weights"]) if part)
     return Group(printable(name), Padding(what, (0, 0, 0, 2))) if what else printable(name)
 
 
-def _times(row: Row, device: str, jobs: Jobs) -> str:
+def _job(row: Row, device: str, jobs: Jobs) -> Job | None:
     recipe = row["baseline_recipe" if device == row["baseline"] else "device_recipe"] or row["recipe"]
-    one = jobs.get((row["run"], row["workload"], recipe, device))
+    return jobs.get((row["run"], row["workload"], recipe, device))
+
+
+def _times(one: Job | None, clocks: bool) -> str:
+    from epochbench.report.wording import clock, significant
+
     if one is None:
         return "–\n–"
-    return f"{_marked(one.epoch_seconds, one.epoch_projected)}\n{_marked(one.job_seconds, one.projected)}"
+    job = significant(one.job_seconds)
+    if clocks and one.job_seconds is not None:
+        job = clock(one.job_seconds) if one.job_seconds >= 0.5 else "<00:00:01"
+    epoch = significant(one.epoch_seconds)
+    return f"{_marked(epoch, one.epoch_projected)}\n{_marked(job, one.projected)}"
 
 
-def _marked(seconds: float | None, projected: bool) -> str:
-    return f"~{duration(seconds)}" if projected and seconds is not None else duration(seconds)
+def _marked(text: str, projected: bool) -> str:
+    return f"~{text}" if projected and text != "–" else text
 
 
-def _lines_below(rows: Sequence[Row]) -> list[str]:
-    """Losses that differ, flags, bounds, and what others published where there is no accelerator."""
-    from epochbench.report.recipes import bound_lines
-
+def _answers_below(rows: Sequence[Row]) -> list[str]:
+    """Losses that differ, and what others published where there is no accelerator."""
     lines = [
         f"{printable(row['workload'])}: loss on {device_word(row['device'])} {row['parity']}"
         for row in rows
         if str(row["parity"]).startswith("differs")
     ]
-    lines += [f"{printable(row['workload'])}: {printable(row['flags'])}" for row in rows if row["flags"]]
-    lines += bound_lines(rows)
+    if all(row["verdict"] == "not measured" for row in rows):
+        lines += [line for row in rows for line in published_lines(row)]
+    return lines
+
+
+def _cautions(rows: Sequence[Row]) -> list[str]:
+    """Flags, and what so short a race could not judge."""
+    lines = [f"{printable(row['workload'])}: {printable(row['flags'])}" for row in rows if row["flags"]]
     for why in dict.fromkeys(why for row in rows for why in row["not_judged"].split("; ") if why):
         names = dict.fromkeys(printable(row["workload"]) for row in rows if why in row["not_judged"])
         lines.append(f"not judged: {printable(why)}: {', '.join(names)}")
-    if all(row["verdict"] == "not measured" for row in rows):
-        lines += [line for row in rows for line in published_lines(row)]
     return lines
 
 

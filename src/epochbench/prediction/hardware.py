@@ -1,0 +1,144 @@
+"""The cards that are known, by their data sheets, and how one's own is added: a CSV file of the same columns.
+
+data/hardware.csv holds peak rates without sparsity, the rates of halves with fp32 accumulation, decimal units. An empty
+tf32 or bf16 says that the card has no such units: tf32 then runs as fp32, and bf16 is refused. `launch_seconds` is
+the host's work for one operation of torch, of which 5 to 25 µs are reported; no data sheet gives it.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import math
+import re
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from epochbench.errors import InputError
+from epochbench.prediction.cost import Rates
+
+KNOWN = Path(__file__).parent / "data" / "hardware.csv"
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp")
+REFERENCE_CARD = "rtx3090"
+"""On which the constants were fitted."""
+
+_MAKERS = re.compile(r"nvidia|geforce|tesla|graphics|gpu|[^a-z0-9]")
+_OPTIONAL = ("tf32_flops_per_second", "bf16_flops_per_second")
+_TEXTS = ("card", "name", "source")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """A card by its data sheet: FLOP/s by precision, bytes/s and bytes of its memory; `card` is its short name."""
+
+    card: str
+    name: str
+    fp32_flops_per_second: float
+    tf32_flops_per_second: float | None
+    bf16_flops_per_second: float | None
+    fp16_flops_per_second: float
+    memory_bytes_per_second: float
+    memory_bytes: float
+    launch_seconds: float
+    source: str
+
+    def rates(self, precision: str) -> Rates:
+        """Of that precision. Raises InputError for bf16 on a card without it."""
+        product = {
+            "fp32": self.fp32_flops_per_second,
+            "tf32": self.tf32_flops_per_second or self.fp32_flops_per_second,
+            "bf16": self.bf16_flops_per_second,
+            "fp16": self.fp16_flops_per_second,
+        }["fp16" if precision == "amp" else precision]
+        if product is None:
+            raise InputError(f"{self.card}: has no {precision} units by its data sheet; take amp or fp32")
+        return Rates(
+            product_flops_per_second=product,
+            plain_flops_per_second=self.fp32_flops_per_second,
+            bytes_per_second=self.memory_bytes_per_second,
+        )
+
+
+def load_hardware(file: Path | None = None) -> dict[str, Hardware]:
+    """Short name → card: those known, and those of `file`, which may give one anew.
+
+    Raises InputError that names the file, the line and the field.
+    """
+    cards = _read(KNOWN)
+    return cards if file is None else cards | _read(file)
+
+
+def _read(file: Path) -> dict[str, Hardware]:
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            rows = list(csv.DictReader(lines))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{file.name}: cannot be read as a CSV file of cards ({error})") from error
+    if not rows:
+        raise InputError(f"{file.name}: holds no card; its columns are {', '.join(_names())}")
+    found = {}
+    for number, row in enumerate(rows, start=2):
+        card = _card(f"{file.name}:{number}", row)
+        found[card.card] = card
+    return found
+
+
+def _names() -> list[str]:
+    return [field.name for field in fields(Hardware)]
+
+
+def _card(place: str, row: dict[str, str | None]) -> Hardware:
+    values: dict[str, str | float | None] = {}
+    for name in _names():
+        text = (row.get(name) or "").strip()
+        if not text and name in _OPTIONAL:
+            values[name] = None
+        elif not text:
+            raise InputError(f"{place}: {name} is missing; give it as in the card's data sheet")
+        else:
+            values[name] = text if name in _TEXTS else _positive(place, name, text)
+    values["card"] = short_name(str(values["card"]))
+    return Hardware(**values)  # type: ignore[arg-type]
+
+
+def _positive(place: str, name: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise InputError(f"{place}: {name} is {text!r:.40}, not a number") from error
+    if not math.isfinite(value) or value <= 0:
+        raise InputError(f"{place}: {name} is {text:.40}; it must be above 0")
+    return value
+
+
+def short_name(text: str) -> str:
+    """A name without its maker, spaces and marks: "NVIDIA GeForce RTX 3090" → rtx3090."""
+    return _MAKERS.sub("", text.lower())
+
+
+def find_card(name: str, cards: dict[str, Hardware]) -> Hardware:
+    """The card of that short or full name. Raises InputError with the nearest names, and how to give its figures."""
+    wanted = short_name(name)
+    by_name = {short_name(one.name): one for one in cards.values()} | {short_name(key): one for key, one in cards.items()}
+    if wanted in by_name:
+        return by_name[wanted]
+    digits_off = {re.sub(r"^(rtx|gtx)", "", key): one for key, one in by_name.items()}
+    if wanted in digits_off:
+        return digits_off[wanted]
+    near = difflib.get_close_matches(wanted, by_name, n=3, cutoff=0.4)
+    names = ", ".join(dict.fromkeys(by_name[one].card for one in near)) or ", ".join(cards)
+    raise InputError(
+        f"{name!r:.60} is no known card; near it: {names}. Give its figures in a file with --hardware, "
+        f"with the columns {', '.join(_names())}"
+    )
+
+
+def card_of_device(name: str | None, cards: dict[str, Hardware]) -> Hardware | None:
+    """The card that a device's name in a run means, such as "NVIDIA A100-SXM4-80GB"; None where none is meant."""
+    wanted = short_name(name or "")
+    wanted = re.sub(r"(sxm\d?|pcie|hbm\d?e?|laptop)", lambda part: "laptop" if part[0] == "laptop" else "", wanted)
+    for one in cards.values():
+        if wanted and wanted in (short_name(one.card), short_name(one.name)):
+            return one
+    starts = [one for one in cards.values() if wanted.startswith(short_name(one.card)) and "gb" in wanted]
+    return starts[0] if starts else None

@@ -1,0 +1,136 @@
+"""The prediction: how long a step takes on a card that is not here, how sure that is, and what limits it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+
+from epochbench.errors import InputError
+from epochbench.prediction.calibrate import scale_rates
+from epochbench.prediction.constants import kept
+from epochbench.prediction.cost import Times, row_times, table_of
+from epochbench.prediction.hardware import PRECISIONS, REFERENCE_CARD, Hardware, find_card, load_hardware
+from epochbench.prediction.intervals import half_width, network_kinds
+from epochbench.prediction.recorder import Recording, record
+from epochbench.workload import Workload
+
+Limit = Literal["compute", "memory", "launches", "loader"]
+
+CONTEXT_BYTES = 0.5e9
+"""What CUDA's context and its libraries take of a card's memory before anything is trained."""
+LAUNCH_LOW, LAUNCH_HIGH = 0.5, 2.5
+"""Around a card's launch_seconds: 5 to 25 µs an operation are reported, by the host and not by the card."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """A predicted step; never a measurement.
+
+    `low`, `high`         of the interval of 90% around `step_seconds`.
+    `limited_by`          compute, memory, launches (the host's) or loader.
+    `memory_bytes`        weights, gradients, optimizer state and saved activations.
+    `fits`                whether that and CUDA's own 0.5 GB go into the card's memory.
+    `card`, `precision`   of what it is predicted.
+    `note`                what a reader has to know, or None.
+    """
+
+    step_seconds: float
+    low: float
+    high: float
+    samples_per_second: float
+    limited_by: Limit
+    memory_bytes: int
+    fits: bool
+    card: str
+    precision: str
+    note: str | None = None
+
+
+def predict(
+    workload: Workload,
+    on: str,
+    precision: str = "fp32",
+    channels_last: bool = False,
+    training: bool = True,
+    loader_samples_per_second: float | None = None,
+    hardware: str | Path | None = None,
+) -> Prediction:
+    """Predict one step of a workload on the card `on`, such as "rtx3090" or "NVIDIA A100".
+
+    `training` False predicts the forward pass alone, without gradients. `loader_samples_per_second`, as measured on
+    this machine, is never exceeded. `hardware` is a CSV file of further cards. Raises InputError that names the card,
+    the precision, the operation, or the file and its field.
+    """
+    cards = load_hardware(Path(hardware) if hardware is not None else None)
+    card = find_card(on, cards)
+    recording = record(workload, half_type(precision), training=training)
+    return predict_recording(
+        recording,
+        card,
+        precision=precision,
+        channels_last=channels_last,
+        training=training,
+        loader_samples_per_second=loader_samples_per_second,
+    )
+
+
+def half_type(precision: str) -> torch.dtype | None:
+    """The type that autocast computes in; None for fp32 and tf32. Raises InputError for an unknown precision."""
+    if precision not in PRECISIONS:
+        raise InputError(f"precision {precision!r:.40} is none of {', '.join(PRECISIONS)}")
+    return {"bf16": torch.bfloat16, "fp16": torch.float16, "amp": torch.float16}.get(precision)
+
+
+def predict_recording(
+    recording: Recording,
+    card: Hardware,
+    *,
+    precision: str = "fp32",
+    channels_last: bool = False,
+    training: bool = True,
+    loader_samples_per_second: float | None = None,
+) -> Prediction:
+    """Predict a step that was recorded in that precision, as `predict` does."""
+    if loader_samples_per_second is not None and not loader_samples_per_second > 0:
+        raise InputError(f"the loader's samples per second must be above 0, not {loader_samples_per_second!r}")
+    layout = ("nhwc" if channels_last else "nchw") if training else "inference"
+    fitted, table = kept(), table_of([recording.operations])
+    factor = fitted["precision"]["factors"].get(precision, 1.0)
+    times = row_times(table, fitted["constants"][layout], scale_rates(card.rates(precision), factor))
+    device = float(times.whole.sum())
+    host = float(table.count.sum()) * card.launch_seconds
+    loading = recording.samples / loader_samples_per_second if loader_samples_per_second else 0.0
+    step = max(device, host, loading)
+    width = half_width(
+        fitted["quantiles"][layout],
+        network_kinds(table)[0],
+        0.0 if card.card == REFERENCE_CARD else fitted["card_quantile"],
+        0.0 if half_type(precision) else fitted["precision_quantile"],
+    )
+    return Prediction(
+        step_seconds=step,
+        low=max(device * math.exp(-width), host * LAUNCH_LOW, loading),
+        high=max(device * math.exp(width), host * LAUNCH_HIGH, loading),
+        samples_per_second=recording.samples / step,
+        limited_by=_limit(times, device, host, loading),
+        memory_bytes=recording.memory.total_bytes,
+        fits=recording.memory.total_bytes + CONTEXT_BYTES <= card.memory_bytes,
+        card=card.card,
+        precision=precision,
+        note=recording.note,
+    )
+
+
+def _limit(times: Times, device: float, host: float, loading: float) -> Limit:
+    """Of the longest of the three; the device's own time is compute's or memory's by the rows that either rules."""
+    if loading >= max(device, host):
+        return "loader"
+    if host >= device:
+        return "launches"
+    computing = times.computing > times.moving
+    return "compute" if np.sum(times.whole[computing]) > device / 2 else "memory"
