@@ -1,3 +1,5 @@
+import os
+
 # pytester makes Python forget what a test imported first, and numpy's and scipy's own modules do not bear it.
 import pandas  # noqa: F401
 import pytest
@@ -7,5 +9,7 @@ pytest_plugins = ["pytester"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """In tests, and only there, a warning is an error."""
+    """In tests, and only there, a warning is an error; a pytest that a test starts is none of pytest-xdist's."""
     config.addinivalue_line("filterwarnings", "error")
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        del os.environ[name]

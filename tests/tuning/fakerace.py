@@ -26,7 +26,8 @@ class FakeRace:
             table.pop(name, usual) for name, usual in (("cost", 10.0), ("preparing", 2.0), ("threads", 8))
         )
         assert not table
-        self.now, self.measured, self.raced, self.order = 1000.0, 0, [], []
+        self.began = self.now = 1000.0
+        self.measured, self.raced, self.order = 0, [], []
 
     def clock(self):
         return self.now

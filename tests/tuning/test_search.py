@@ -14,7 +14,7 @@ from epochbench.recipe import ARTICLE
 from epochbench.records.schema import RunRecord
 from epochbench.records.store import RunWriter, load
 from epochbench.tuning.racing import NotMeasured, Racing
-from epochbench.tuning.search import Search
+from epochbench.tuning.search import COMPILING_SECONDS, Search
 from tests import jobs
 from tests.simulated.needed import needs_sim
 from tests.tuning.fakerace import FakeRace
@@ -34,7 +34,7 @@ def workload(**changes):
 def search(race, *, budget=10_000.0, device="cpu", on_records=lambda records: None):
     """Search with a fake race → (what was found, name → what became of the candidate)."""
     trials = []
-    how = {"race": race, "clock": race.clock, "began": race.now, "on_records": on_records}
+    how = {"race": race, "clock": race.clock, "began": race.began, "on_records": on_records}
     racing = Racing(workload=workload(), device=device, **how)
     found = Search(racing=racing, budget_seconds=budget, on_trial=trials.append).run()
     return found, {trial.name: trial for trial in trials}
@@ -178,7 +178,7 @@ def test_the_budget_is_kept_and_what_it_does_not_hold_is_not_begun(budget):
     """A race takes 2 s and six measurements of 10 s; the article's own 12 s, and the last race has its place."""
     race = FakeRace(factors={UNREAD: 0.8})
     found, trials = search(race, budget=budget)
-    took = race.now - 1000.0
+    took = race.now - race.began
     assert took <= budget
     assert took == 12 + 62 * (len(race.raced) - 1)
     assert len(race.raced) - 1 == (budget - 12) // 62
@@ -197,6 +197,21 @@ def test_a_budget_that_does_not_hold_two_races_is_refused_with_one_that_does():
     search(FakeRace(), budget=advised)
 
 
+def test_compiling_is_expected_to_take_its_time():
+    """Four races went before, and then two more would have their time, without compiling in each."""
+    budget = 12 + 62 * (4 + 2) + 2 * COMPILING_SECONDS
+    assert search(FakeRace(), budget=budget)[1]["compile"].outcome == "dropped"
+    _, trials = search(FakeRace(), budget=budget - 1)
+    assert (trials["compile"].outcome, trials["one-thread"].outcome) == ("not begun", "dropped")
+
+
+def test_an_articles_loop_that_takes_all_of_the_budget_is_ended_with_it():
+    race = FakeRace(cost=1000.0)
+    with pytest.raises(InputError, match="--budget: the article's loop was not measured once in 00:05:00"):
+        search(race, budget=300.0)
+    assert race.now - race.began <= 300.0 + 100.0  # it is looked at every 100 s
+
+
 def test_a_race_that_takes_longer_than_expected_is_ended_and_the_last_one_still_has_its_time():
     race = FakeRace(factors={UNREAD: 0.8})
     race.at[9] = lambda: setattr(race, "cost", 100.0)  # the second measurement of the race of `resident`
@@ -205,7 +220,7 @@ def test_a_race_that_takes_longer_than_expected_is_ended_and_the_last_one_still_
     assert trials["resident"].reason == "its race did not end within the budget"
     assert trials["channels-last"].outcome == "not begun"
     assert found.recipe.name == "unread"
-    assert race.now - 1000.0 <= 300.0 + 10.0  # a slow measurement is looked at every 10 s
+    assert race.now - race.began <= 300.0 + 10.0  # a slow measurement is looked at every 10 s
 
 
 def stop():

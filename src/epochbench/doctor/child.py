@@ -142,7 +142,7 @@ def look_at_driver() -> Facts:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         asked = Nvml(pynvml, handle)
         card: Facts = {"name": pynvml.nvmlDeviceGetName(handle), "throttled": sorted(asked.throttles())}
-        card["processes"] = asked.strangers()
+        card["processes"] = asked.processes()
         with suppress(pynvml.NVMLError):
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
             card |= {"used_bytes": memory.used, "memory_bytes": memory.total}

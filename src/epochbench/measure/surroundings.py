@@ -74,15 +74,19 @@ class Nvml:
             return {word for name, word in _THROTTLES.items() if bits & getattr(self._library, name, 0)}
         return set()
 
+    def processes(self) -> int:
+        """How many processes compute on the device, this one with them if it does."""
+        with suppress(self._library.NVMLError):
+            running = self._library.nvmlDeviceGetComputeRunningProcesses(self._handle)
+            return len({process.pid for process in running})
+        return 0
+
     def strangers(self) -> int:
         """How many processes other than this one, which computes there too, compute on the device.
 
-        In a container NVML gives the numbers that the processes have outside, ours too: one of them is ours then.
+        In a container NVML gives the numbers that the processes have outside, ours too, so that it is not looked for.
         """
-        with suppress(self._library.NVMLError):
-            running = self._library.nvmlDeviceGetComputeRunningProcesses(self._handle)
-            return max(0, len({process.pid for process in running}) - 1)
-        return 0
+        return max(0, self.processes() - 1)
 
     def close(self) -> None:
         with suppress(self._library.NVMLError):

@@ -1,0 +1,202 @@
+"""What the recorder counts, against counts by hand: FLOPs, bytes, memory, types, and models that meta cannot run."""
+
+import pytest
+import torch
+from torch import nn
+
+from epochbench import Workload
+from epochbench.errors import InputError
+from epochbench.prediction.recorder import record
+
+
+def workload_of(model, inputs, targets=None, *, optimizer=None, **changes):
+    targets = torch.zeros(len(inputs), dtype=torch.long) if targets is None else targets
+    fields = {
+        "name": "small",
+        "model": model,
+        "train_data": (inputs, targets),
+        "loss": nn.CrossEntropyLoss(),
+        "optimizer": optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.1)),
+        "batch_size": len(inputs),
+        "epochs": 1,
+    }
+    return Workload(**(fields | changes))
+
+
+def found(recording, kind, phase=None):
+    return [
+        (one, count) for one, count in recording.operations if one.kind == kind and phase in (None, one.phase)
+    ]
+
+
+def test_the_flops_and_bytes_of_a_linear_layer_are_those_counted_by_hand():
+    recording = record(workload_of(lambda: nn.Linear(30, 7), torch.zeros(16, 30)))
+
+    [(forward, once)] = found(recording, "matmul", "forward")
+    [(backward, _)] = found(recording, "matmul", "backward")
+    assert once == 1
+    assert forward.flops == 2 * 16 * 30 * 7
+    assert forward.read_bytes == 4 * (16 * 30 + 30 * 7 + 7)
+    assert forward.written_bytes == 4 * 16 * 7
+    assert backward.flops == forward.flops  # of the weight alone: the data want no gradient
+    assert backward.read_bytes == 4 * (16 * 7 + 16 * 30)
+    assert backward.written_bytes == 4 * 30 * 7
+
+
+def test_the_flops_and_bytes_of_a_convolution_are_those_counted_by_hand():
+    def model():
+        return nn.Sequential(nn.Conv2d(6, 8, 3, bias=False), nn.Conv2d(8, 10, 5, stride=2, bias=False), nn.Flatten())
+
+    recording = record(workload_of(model, torch.zeros(4, 6, 12, 12)))
+
+    first, second = (one for one, _ in found(recording, "convolution"))
+    assert first.flops == 2 * 4 * 10 * 10 * 8 * 6 * 9  # 12 - 3 + 1 = 10
+    assert second.flops == 2 * 4 * 3 * 3 * 10 * 8 * 25  # (10 - 5) // 2 + 1 = 3
+    assert second.read_bytes == 4 * (4 * 8 * 10 * 10 + 10 * 8 * 25)
+    assert second.written_bytes == 4 * 4 * 10 * 3 * 3
+    [(of_input, _)] = found(recording, "convolution_input")
+    assert of_input.flops == second.flops
+    assert of_input.written_bytes == 4 * 4 * 8 * 10 * 10
+    assert [one.flops for one, _ in found(recording, "convolution_weight")] == [second.flops, first.flops]
+
+
+def test_the_flops_and_bytes_of_a_depthwise_convolution_are_those_counted_by_hand():
+    def model():
+        return nn.Sequential(nn.Conv2d(24, 24, 3, padding=1, groups=24, bias=False), nn.Flatten())
+
+    recording = record(workload_of(model, torch.zeros(2, 24, 8, 8)))
+
+    [(one, _)] = found(recording, "convolution")
+    assert (one.groups, one.k, one.n, one.taps) == (24, 1, 1, 9)
+    assert one.flops == 2 * 2 * 24 * 8 * 8 * 9
+    assert one.read_bytes == 4 * (2 * 24 * 8 * 8 + 24 * 9)
+    assert one.written_bytes == 4 * 2 * 24 * 8 * 8
+
+
+def test_the_memory_of_a_perceptron_is_that_counted_by_hand():
+    def model():
+        return nn.Sequential(nn.Linear(30, 64), nn.ReLU(), nn.Linear(64, 2))
+
+    recording = record(workload_of(model, torch.zeros(100, 30), optimizer=torch.optim.Adam))
+
+    weights = 4 * (30 * 64 + 64 + 64 * 2 + 2)
+    assert recording.memory.weight_bytes == weights
+    assert recording.memory.gradient_bytes == weights
+    assert recording.memory.optimizer_bytes == 2 * weights  # two moments
+    # The data, what the ReLU gives, the log of the softmax, the targets, and the mean's weight of the loss.
+    assert recording.memory.activation_bytes == 4 * 100 * 30 + 4 * 100 * 64 + 4 * 100 * 2 + 8 * 100 + 4
+
+
+def test_no_weight_is_allocated():
+    def model():  # 1.6 TB of weights
+        return nn.Sequential(nn.Linear(8, 200_000_000_000 // 1000), nn.Linear(200_000_000_000 // 1000, 2000))
+
+    recording = record(workload_of(model, torch.zeros(4, 8)))
+
+    assert recording.memory.weight_bytes > 1.6e12
+    assert recording.note is None
+
+
+def test_a_frozen_backbone_has_no_gradients_and_keeps_no_activations():
+    def model():
+        backbone = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten())
+        return nn.Sequential(backbone.requires_grad_(False), nn.Linear(8 * 36, 2))
+
+    recording = record(workload_of(model, torch.zeros(4, 3, 8, 8)))
+
+    assert not found(recording, "convolution_weight")
+    assert recording.memory.gradient_bytes == 4 * (8 * 36 * 2 + 2)
+    assert recording.memory.activation_bytes < 2 * 4 * 4 * 8 * 36
+
+
+def test_in_mixed_precision_products_move_halves_and_norms_do_not():
+    def model():
+        return nn.Sequential(nn.Linear(32, 48), nn.LayerNorm(48), nn.Linear(48, 5))
+
+    single = record(workload_of(model, torch.zeros(16, 32)))
+    mixed = record(workload_of(model, torch.zeros(16, 32)), torch.float16)
+
+    def moved(recording, kind):
+        return sum(count * one.written_bytes for one, count in found(recording, kind, "forward"))
+
+    assert moved(mixed, "matmul") == moved(single, "matmul") / 2
+    assert moved(mixed, "layer_norm") == moved(single, "layer_norm")
+    assert mixed.memory.weight_bytes == single.memory.weight_bytes
+
+
+def test_an_attention_is_one_operation_that_writes_no_scores():
+    recording = record(
+        workload_of(
+            lambda: nn.Sequential(nn.TransformerEncoderLayer(64, 4, batch_first=True), nn.Flatten()),
+            torch.zeros(8, 20, 64),
+        )
+    )
+
+    [(forward, _)] = found(recording, "attention", "forward")
+    [(backward, _)] = found(recording, "attention", "backward")
+    assert forward.flops == 2 * (2 * 8 * 4 * 20 * 20 * 16)
+    assert forward.written_bytes == 4 * 8 * 4 * 20 * 16
+    assert backward.flops == 5 * (2 * 8 * 4 * 20 * 20 * 16)
+
+
+def test_an_optimizer_runs_over_all_its_tensors_at_once_as_on_a_gpu():
+    def model():
+        return nn.Sequential(*(nn.Linear(16, 16) for _ in range(10)))
+
+    recording = record(workload_of(model, torch.zeros(4, 16)))
+
+    assert sum(count for _, count in found(recording, "optimizer")) == 1
+
+
+class Halting(nn.Module):
+    """Runs its layer as often as its output's sum says."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, inputs):
+        for _ in range(3):
+            inputs = self.layer(inputs)
+            if inputs.sum() > 1e9:
+                break
+        return inputs
+
+
+def test_a_model_whose_flow_depends_on_values_is_recorded_on_the_cpu_and_the_operation_is_named():
+    recording = record(workload_of(Halting, torch.zeros(8, 4)))
+
+    assert "_local_scalar_dense" in recording.note
+    assert "CPU" in recording.note
+    assert sum(count for _, count in found(recording, "matmul", "forward")) == 3
+
+
+def test_tensors_that_a_model_makes_of_numbers_do_not_keep_it_from_meta():
+    class Scaled(nn.Linear):
+        def forward(self, inputs):
+            return super().forward(inputs) * torch.tensor([1.0, 2.0]) + torch.zeros(2)
+
+    assert record(workload_of(lambda: Scaled(4, 2), torch.zeros(8, 4))).note is None
+
+
+def test_a_model_that_runs_nowhere_is_refused_with_its_own_error():
+    with pytest.raises(InputError, match=r"small: cannot be recorded.*shapes cannot be multiplied"):
+        record(workload_of(lambda: nn.Linear(5, 2), torch.zeros(8, 4)))
+
+
+def test_one_sample_of_a_data_set_stands_for_a_batch():
+    class Once(torch.utils.data.Dataset):
+        read = 0
+
+        def __len__(self):
+            return 1000
+
+        def __getitem__(self, place):
+            Once.read += 1
+            return torch.zeros(6), 1
+
+    data = Once()
+    recording = record(workload_of(lambda: nn.Linear(6, 2), torch.zeros(64, 6), train_data=data))
+
+    assert recording.samples == 64
+    assert Once.read == 1
