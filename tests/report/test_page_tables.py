@@ -16,7 +16,7 @@ from epochbench.report.facts import machine_table
 from epochbench.report.html import render_page
 from epochbench.report.recent import MOST_MACHINES, MOST_PANELS, few_races, recent, shown_races
 from epochbench.report.repeat import command, commands, csv_link
-from epochbench.report.tables import Figure, brief, made_table, number, speedup_table
+from epochbench.report.tables import Figure, brief, job_table, made_table, number, speedup_table
 from tests.report.pages import text_of
 from tests.runfiles import make_run
 
@@ -270,3 +270,13 @@ def test_a_figure_keeps_the_number_to_sort_by():
     assert (number(0.00123, 1e3), number(0.00123, 1e3).raw) == ("1.23", pytest.approx(1.23))
     assert (number(None), number(None).raw) == ("–", None)
     assert Figure("x", float("nan")).raw is None
+
+
+def test_what_is_read_or_cached_once_has_a_column_only_where_something_is(tmp_path):
+    plain = load(make_run(tmp_path / "a.jsonl", workloads={"cnn": RACE}))
+    assert "Read or cached once (s)" not in [column.header for column in job_table(projections(plain))[0]]
+    # 2 s for 100 of 60,000 + 10,000 samples are 1,400 s for all of them
+    read = {("cnn", "cpu"): {"caching_seconds": 2.0, "caching_samples": 100}}
+    once = load(make_run(tmp_path / "b.jsonl", workloads={"cnn": RACE}, changes=read))
+    cpu, gpu = rows_of(job_table(projections(once)))
+    assert [str(row["Read or cached once (s)"]) for row in (cpu, gpu)] == ["1,400", "0"]

@@ -150,7 +150,8 @@ def _verdict(row: Row) -> str:
 
 
 def job_table(projections: pd.DataFrame) -> Table:
-    """How each whole-job time comes about: start-up + epochs × (epoch + evaluation)."""
+    """How each whole-job time comes about: start-up + what is read or cached once + epochs × (epoch + evaluation)."""
+    once = bool(projections["caching_seconds"].gt(0).any())
     known = pd.to_numeric(projections["job_seconds"], errors="coerce").dropna()
     clocks = not known.empty and known.min() >= 60
     unit = "hh:mm:ss" if clocks else "s"
@@ -162,8 +163,8 @@ def job_table(projections: pd.DataFrame) -> Table:
     columns = (
         ("Workload", False), ("Machine", False), ("Recipe", False), ("Device", False),
         (f"Whole job ({unit})", True), (f"95% interval ({unit})", True), ("How known", False),
-        ("Start-up (s)", True), ("Epochs", True), ("Whole epoch (s)", True), ("Its evaluation (s)", True),
-        ("Replicates", True),
+        ("Start-up (s)", True), *([("Read or cached once (s)", True)] if once else []), ("Epochs", True),
+        ("Whole epoch (s)", True), ("Its evaluation (s)", True), ("Replicates", True),
     )  # fmt: skip
     rows = []
     for row in projections.to_dict("records"):
@@ -172,8 +173,9 @@ def job_table(projections: pd.DataFrame) -> Table:
         rows.append([
             clean(row["workload"]), clean(row["machine"]), clean(row["recipe"]), device_word(row["device"]),
             job(row["job_seconds"]), Figure(interval, ends[0]), _how(row),
-            number(row["start_up_seconds"]), count(row["job_epochs"]), number(row["epoch_seconds"]),
-            number(row["evaluation_seconds"]), count(row["replicates"]),
+            number(row["start_up_seconds"]), *([number(row["caching_seconds"])] if once else []),
+            count(row["job_epochs"]), number(row["epoch_seconds"]), number(row["evaluation_seconds"]),
+            count(row["replicates"]),
         ])  # fmt: skip
     return made_table(columns, rows)
 
