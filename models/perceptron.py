@@ -10,7 +10,7 @@ from epochbench.datasets import DataOptions, digits
 from epochbench.datasets.tabular import Table
 
 SAMPLES = 4096
-MOST_STEPS, FEWEST_STEPS, STEPS_TIMES_SQUARED_WIDTH = 200, 6, 100_000_000
+MOST_STEPS, FEWEST_STEPS, STEPS_TIMES_SQUARED_WIDTH = 200, 4, 100_000_000
 
 
 class Perceptron(nn.Module):

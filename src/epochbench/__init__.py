@@ -22,10 +22,13 @@ _HOME = {
     "Speedup": "epochbench.analysis.speedup",
     "projections": "epochbench.analysis.projection",
     "phases": "epochbench.analysis.phases",
+    "predict": "epochbench.prediction.predictor",
+    "Prediction": "epochbench.prediction.predictor",
 }
 
 __all__ = [
     "ARTICLE",
+    "Prediction",
     "Recipe",
     "Results",
     "Speedup",
@@ -36,6 +39,7 @@ __all__ = [
     "gains",
     "load",
     "phases",
+    "predict",
     "projections",
     "speedup",
     "speedups",
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
     from epochbench.analysis.projection import projections
     from epochbench.analysis.speedup import Speedup, speedup
     from epochbench.analysis.speedups import speedups
+    from epochbench.prediction.predictor import Prediction, predict
     from epochbench.recipe import ARTICLE, Recipe
     from epochbench.records.store import Results, load
     from epochbench.workload import Sweep, Workload

@@ -242,6 +242,46 @@ def tune(
     raise typer.Exit(search(found, **how, say=say))
 
 
+@app.command()
+def predict(
+    workloads: Annotated[
+        list[str] | None, typer.Argument(metavar="MODULE:WORKLOAD...", help="Such as models.cnn:workload.")
+    ] = None,
+    on: Annotated[
+        str | None, typer.Option(metavar="CARDS", help="Such as t4,a100-40gb,h200.", show_default="all known")
+    ] = None,
+    precision: Annotated[str, typer.Option(metavar="NAME", help="fp32, tf32, bf16, fp16 or amp.")] = "fp32",
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="Images with channels innermost.")] = False,
+    price: Annotated[str | None, typer.Option(metavar="PRICES", help="Of an hour, as in t4=0.35,h200=4.")] = None,
+    hardware: Annotated[Path | None, typer.Option(metavar="FILE", help="A CSV file of further cards.")] = None,
+    check: Annotated[
+        list[str] | None, typer.Option("--check", metavar="FILES", help="Runs to set the predictions against.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option("--race-data", metavar="DIR", help="A folder of real data.")] = None,
+) -> None:
+    """Predict from the model itself what a GPU that is not here would take, and how sure that is."""
+    from epochbench.analysis.cost import parse_prices
+    from epochbench.datasets import DataOptions, check_folder
+    from epochbench.errors import InputError
+    from epochbench.prediction import command
+    from epochbench.report.terminal import duration
+    from epochbench.running import find_workload
+
+    if not workloads:
+        raise InputError("predict: name a workload as MODULE:WORKLOAD, such as models.cnn:workload or my.py:job")
+    options = DataOptions(folder=data)
+    check_folder(options)
+    how = {"hardware": hardware, "say": say, "duration": duration}
+    if check:
+        results = _load(check)
+        command.print_check([find_workload(one, options) for one in workloads], results, **how)
+        _notes(results)
+        return
+    prices = parse_prices(price) if price is not None else {}
+    how |= {"on": on, "precision": precision, "channels_last": channels_last, "prices": prices}
+    command.print_predictions([find_workload(one, options) for one in workloads], **how)
+
+
 def _load(files: list[str] | None) -> Results:
     from epochbench.records.store import load
 

@@ -288,8 +288,11 @@ def _import_report() -> None:
 
 
 def _race_key(item: Any) -> tuple[Any, ...]:
-    """What the cases of one race share: the test, and its other parameters by their places."""
-    others = {name: place for name, place in item.callspec.indices.items() if name != "race_device"}
+    """What the cases of one race share: the test, and its other parameters, each the same object in all of them.
+
+    Their places will not do: pytest 9 counts them over all the combinations.
+    """
+    others = {name: id(value) for name, value in item.callspec.params.items() if name != "race_device"}
     return item.nodeid.removesuffix(f"[{item.callspec.id}]"), *sorted(others.items())
 
 

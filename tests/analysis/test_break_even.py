@@ -104,6 +104,15 @@ def test_a_bound_that_never_crosses_leaves_its_end_open(tmp_path):
     assert row["words"].endswith(", above 8]")
 
 
+def test_a_bound_that_starts_ahead_falls_back_and_crosses_later_leaves_its_end_open(tmp_path):
+    """At 1 the interval reaches above 1, at 4 it lies below: where it crosses after that is no lower end."""
+    wide = [1.0, 9.0, 3.0]
+    points = {1: {"cpu": wide, "cuda": [6.0] * 3}} | {4: at(0.5)[1], 16: at(2)[1]}
+    row = crossing_of(tmp_path, points)
+    assert row["crossing"] == pytest.approx(8)
+    assert (row["low"], row["high"]) == (None, pytest.approx(8))
+
+
 def test_an_end_that_is_open_is_the_other_one_where_the_device_is_faster_at_small_sizes(tmp_path):
     wide = [1.0, 9.0, 3.0]
     points = {2: {"cpu": wide, "cuda": [1.0] * 3}, 8: {"cpu": [2.0] * 3, "cuda": [8.0] * 3}}

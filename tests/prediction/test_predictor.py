@@ -77,7 +77,9 @@ def test_a_prediction_is_frozen_and_its_interval_holds_it(resnet18):
 
 
 def test_the_interval_is_wider_on_a_card_that_the_constants_were_not_fitted_on(resnet18):
-    here, there = (predict_recording(resnet18["amp"], CARDS[card], precision="amp") for card in ("rtx3090", "rtx4090"))
+    here, there = (
+        predict_recording(resnet18["amp"], CARDS[card], precision="amp") for card in ("rtx3090", "rtx4090")
+    )
 
     assert there.high / there.step_seconds > here.high / here.step_seconds
 
@@ -144,7 +146,9 @@ def test_a_job_too_large_for_a_card_is_said_not_to_fit():
 
 
 def test_inference_is_faster_than_training_and_holds_the_weights_alone():
-    training, inference = (epochbench.predict(vgg16_bn(), on="rtx3090", precision="amp", training=some) for some in (1, 0))
+    training, inference = (
+        epochbench.predict(vgg16_bn(), on="rtx3090", precision="amp", training=some) for some in (True, False)
+    )
 
     assert inference.step_seconds < training.step_seconds / 2
     assert inference.memory_bytes < training.memory_bytes / 4

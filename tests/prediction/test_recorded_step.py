@@ -24,9 +24,7 @@ def workload_of(model, inputs, targets=None, *, optimizer=None, **changes):
 
 
 def found(recording, kind, phase=None):
-    return [
-        (one, count) for one, count in recording.operations if one.kind == kind and phase in (None, one.phase)
-    ]
+    return [(one, count) for one, count in recording.operations if one.kind == kind and phase in (None, one.phase)]
 
 
 def test_the_flops_and_bytes_of_a_linear_layer_are_those_counted_by_hand():

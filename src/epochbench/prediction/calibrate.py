@@ -11,14 +11,13 @@ from __future__ import annotations
 import csv
 import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from epochbench.prediction.constants import EXPECTED, KEPT
+from epochbench.prediction.constants import EXPECTED, FACTORS, KEPT, single_precision
 from epochbench.prediction.cost import Rates, Table, device_seconds, table_of
 from epochbench.prediction.figures import DATA, Figure, Rows, read_figures, read_recordings
 from epochbench.prediction.hardware import REFERENCE_CARD, load_hardware
@@ -119,41 +118,49 @@ def error_row(errors: Sequence[float], kinds: Sequence[str], families: Sequence[
     }
 
 
-def precision_factors(figures: Sequence[Figure], recordings: Mapping[object, Rows], constants: Constants) -> dict:
-    """How much of the rate of fp32 and of tf32 is reached, relative to that of halves, from the published trainings.
-
-    By a search over the factor, since there is one figure or a few of each. `left_out` holds each figure's error with
-    the factor of the others alone.
-    """
+def single_times(figures: Sequence[Figure], tables: Mapping[object, Table], constants: Constants) -> np.ndarray:
+    """(figures,) seconds of trainings in fp32 or tf32, each on its own card."""
     cards = load_hardware()
-    found: dict = {"factors": {}, "left_out": {}}
-    tables = {one.network: table_of([recordings[one.network]]) for one in figures}
-    grid = np.exp(np.linspace(math.log(0.3), math.log(4), 521))
-
-    def errors(one: Figure) -> np.ndarray:
-        rates = cards[one.card].rates(one.precision)
-        scaled = (scale_rates(rates, factor) for factor in grid)
-        times = [device_seconds(tables[one.network], constants, each)[0] for each in scaled]
-        return np.log(np.array(times) / one.step_seconds)
-
-    for precision in sorted({one.precision for one in figures}):
-        of_each = {one.card: errors(one) for one in figures if one.precision == precision}
-        best = int(np.argmin(np.abs(sum(of_each.values()))))
-        found["factors"][precision] = round(float(grid[best]), 4)
-        for card, own in of_each.items():
-            others = [their for other, their in of_each.items() if other != card]
-            place = int(np.argmin(np.abs(sum(others)))) if others else best
-            found["left_out"][card] = round(float(own[place]), 4) if others else None
-    return found
-
-
-def scale_rates(rates: Rates, factor: float) -> Rates:
-    """With the rate of matrix products times the factor."""
-    return Rates(
-        product_flops_per_second=rates.product_flops_per_second * factor,
-        plain_flops_per_second=rates.plain_flops_per_second,
-        bytes_per_second=rates.bytes_per_second,
+    rates = [cards[one.card].rates(one.precision) for one in figures]
+    return np.array(
+        [device_seconds(tables[one.network], constants, its)[0] for one, its in zip(figures, rates, strict=True)]
     )
+
+
+def fit_factors(figures: Sequence[Figure], tables: Mapping[object, Table], constants: Constants) -> Constants:
+    """The factors of `single_precision` that make the least of these figures' errors."""
+    expected = np.log([value for value, _ in FACTORS.values()])
+    spread = np.array([deviation for _, deviation in FACTORS.values()])
+    seconds = np.array([one.step_seconds for one in figures])
+
+    def residuals(logs: np.ndarray) -> np.ndarray:
+        factors = dict(zip(FACTORS, np.exp(logs), strict=True))
+        predicted = single_times(figures, tables, single_precision(constants, factors))
+        return np.concatenate([np.log(predicted / seconds) / SCALE, (logs - expected) / spread])
+
+    found = least_squares(residuals, expected, loss="soft_l1").x
+    return {name: round(float(value), 4) for name, value in zip(FACTORS, np.exp(found), strict=True)}
+
+
+def calibrate_single(figures: Sequence[Figure], recordings: Mapping[object, Rows], constants: Constants) -> dict:
+    """By precision `factors`, `left_out` (each figure's error of the logarithm with factors of the others alone), and
+    the `quantile` of these.
+    """
+    tables = {one.network: table_of([recordings[one.network]], halves=False) for one in figures}
+    found: dict = {}
+    for precision in sorted({one.precision for one in figures}):
+        own = [one for one in figures if one.precision == precision]
+        left_out = {}
+        for figure in own:
+            others = fit_factors([one for one in own if one is not figure], tables, constants)
+            [time] = single_times([figure], tables, single_precision(constants, others))
+            left_out[f"{figure.network.network} on {figure.card}"] = round(math.log(time / figure.step_seconds), 4)
+        found[precision] = {
+            "factors": fit_factors(own, tables, constants),
+            "left_out": left_out,
+            "quantile": conformal_quantile(list(left_out.values())),
+        }
+    return found
 
 
 def calibrate() -> dict:
@@ -193,9 +200,7 @@ def calibrate() -> dict:
             ]
             kept["card_quantile"] = round(conformal_quantile(scaling), 4)
             print(table_line(OTHER_CARD, kept["errors"][OTHER_CARD]), flush=True)
-    kept["precision"] = precision_factors(by_set[PUBLISHED], recordings, kept["constants"]["nchw"])
-    left_out = [abs(error) for error in kept["precision"]["left_out"].values() if error is not None]
-    kept["precision_quantile"] = round(max(left_out), 4)
+    kept["precision"] = calibrate_single(by_set[PUBLISHED], recordings, kept["constants"]["nchw"])
     KEPT.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
     with ERRORS.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -212,5 +217,6 @@ def table_line(name: str, row: Mapping[str, float]) -> str:
 
 if __name__ == "__main__":
     found = calibrate()
-    print(f"trainings of other cards, each predicted from the others: {found['precision']}")
-    sys.exit(0)
+    for precision, its in found["precision"].items():
+        for training, error in its["left_out"].items():
+            print(f"{precision}: {training}: {math.expm1(error):+.0%} when predicted from the others")

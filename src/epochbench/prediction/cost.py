@@ -23,9 +23,9 @@ from epochbench.prediction.operations import Operation
 
 CLASSES = (
     *("dense_forward", "dense_input", "dense_weight", "point_forward", "point_input", "point_weight"),
-    *("stem", "grouped_fast", "grouped_slow", "depthwise_forward", "depthwise_input", "depthwise_weight"),
-    *("matmul", "batched_matmul", "attention", "batch_norm", "batch_norm_backward", "layer_norm"),
-    *("layer_norm_backward", "softmax", "pool", "copy", "gather", "reduce", "elementwise", "optimizer"),
+    *("stem", "grouped_fast", "grouped_slow", "depthwise", "matmul", "batched_matmul", "attention"),
+    *("batch_norm", "batch_norm_backward", "layer_norm", "layer_norm_backward", "softmax"),
+    *("pool", "copy", "gather", "reduce", "elementwise", "optimizer"),
 )
 _INDEX = {name: place for place, name in enumerate(CLASSES)}
 _PART = {"convolution": "forward", "convolution_input": "input", "convolution_weight": "weight"}
@@ -33,7 +33,6 @@ _PART = {"convolution": "forward", "convolution_input": "input", "convolution_we
 BANDWIDTH_SHARED = {
     **{name: "dense" for name in CLASSES if name.startswith(("dense", "point"))},
     **{name: "grouped" for name in CLASSES if name.startswith("grouped")},
-    **{name: "depthwise" for name in CLASSES if name.startswith("depthwise")},
     "attention": "batched_matmul",
 }
 """Classes whose bandwidth constant is that of another."""
@@ -45,21 +44,25 @@ FAST_GROUP_WIDTHS, FAST_GROUPS, FAST_CHANNELS = (4, 8, 16, 32), 24, 64
 groups, and the channels a multiple of 64; the others run group by group. Found from the published rates."""
 
 
-def class_of(operation: Operation) -> str:
-    """The class whose constants an operation takes."""
+def class_of(operation: Operation, *, halves: bool = True) -> str:
+    """The class whose constants an operation takes; an image's few channels are padded for tensor cores alone."""
     kind = operation.kind
     if kind not in _PART:
         return "batched_matmul" if kind == "matmul" and operation.groups > 1 else kind
     part, groups, wide = _PART[kind], operation.groups, operation.k
     if groups > 1 and wide == 1:
-        return f"depthwise_{part}"
+        return "depthwise"
     if groups > 1:
         fast = wide == operation.n and wide in FAST_GROUP_WIDTHS
         fast = fast and groups >= FAST_GROUPS and groups * wide % FAST_CHANNELS == 0
         return "grouped_fast" if fast else "grouped_slow"
-    if wide <= STEM_CHANNELS:
+    if halves and wide <= STEM_CHANNELS:
         return "stem"
     return f"point_{part}" if operation.taps == 1 else f"dense_{part}"
+
+
+WIDEST_GROUP = 128
+"""Channels of a group from which on its width no longer matters."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +83,8 @@ class Table:
     networks: int
 
 
-def table_of(networks: Sequence[Iterable[tuple[Operation, int]]]) -> Table:
-    """A Table of the networks' (operation, how often).
+def table_of(networks: Sequence[Iterable[tuple[Operation, int]]], *, halves: bool = True) -> Table:
+    """A Table of the networks' (operation, how often), in mixed precision, or in fp32 where not `halves`.
 
     Of a convolution, m, n and k are those of the matrix product that computes it: for the gradient of the input the
     channels change places, for that of the weight the sum goes over the positions.
@@ -95,11 +98,13 @@ def table_of(networks: Sequence[Iterable[tuple[Operation, int]]]) -> Table:
             elif one.kind == "convolution_weight":
                 m, n, k = one.n, one.k * one.taps, one.m
             channels = one.groups if one.k == 1 and one.groups > 1 else np.gcd(one.n, one.k)
-            unaligned = one.flops > 0 and channels % 8 != 0
+            unaligned = halves and one.flops > 0 and channels % 8 != 0
             moved = one.read_bytes + one.written_bytes
             width = max(1, min(one.n, one.k))
-            where = _INDEX[class_of(one)]
-            rows.append((where, count, one.flops, moved, max(m, 1), max(n, 1), max(k, 1), width, max(one.taps, 1), unaligned))
+            where = _INDEX[class_of(one, halves=halves)]
+            rows.append(
+                (where, count, one.flops, moved, max(m, 1), max(n, 1), max(k, 1), width, max(one.taps, 1), unaligned)
+            )
             owner.append(place)
     columns = np.array(rows, dtype=float).T
     classes, unaligned = columns[0].astype(int), columns[9].astype(bool)
@@ -142,7 +147,7 @@ def row_times(table: Table, constants: Mapping[str, float], rates: Rates) -> Tim
     n0 = np.where(product, constants["fill.product_n"], constants["fill.n"])
     k0 = np.where(product, constants["fill.product_k"], constants["fill.k"])
     filling = table.n / (table.n + n0) * table.k / (table.k + k0) * table.m / (table.m + constants["fill.m"])
-    by_width = table.group_width / (table.group_width + constants["fill.group"])
+    by_width = (np.minimum(table.group_width, WIDEST_GROUP) / WIDEST_GROUP) ** constants["group_width"]
     filling = np.where(grouped, by_width, filling)
     filling = np.where(depthwise, table.taps ** -constants["depthwise_taps"], filling)
     filling = np.where(_IS["stem"][at], 1.0, filling)

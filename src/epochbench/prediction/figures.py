@@ -25,12 +25,13 @@ Rows = tuple[tuple[Operation, int], ...]
 
 
 class Network(NamedTuple):
-    """A network at an image and a batch size, training or not: what one recording is of."""
+    """A network at an image and a batch size, training or not, in halves or fp32: what one recording is of."""
 
     network: str
     pixels: int
     batch_size: int
     training: bool
+    halves: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,11 @@ def read_figures() -> list[Figure]:
                 card=row["card"],
                 precision=row["precision"],
                 network=Network(
-                    row["network"], int(row["pixels"]), int(row["batch_size"]), not row["set"].startswith("infer")
+                    row["network"],
+                    int(row["pixels"]),
+                    int(row["batch_size"]),
+                    training=not row["set"].startswith("infer"),
+                    halves=row["precision"] == "amp",
                 ),
                 family=row["family"],
                 step_seconds=float(row["step_seconds"]),
@@ -77,7 +82,9 @@ def summed(operations: Iterable[tuple[Operation, int]]) -> Rows:
         else:
             bytes_of[one.kind] += count * (one.read_bytes + one.written_bytes)
             counts[one.kind] += count
-    rest = ((Operation("", kind, 0, round(bytes_of[kind] / counts[kind]), 0), counts[kind]) for kind in sorted(counts))
+    rest = (
+        (Operation("", kind, 0, round(bytes_of[kind] / counts[kind]), 0), counts[kind]) for kind in sorted(counts)
+    )
     return (*kept.items(), *rest)
 
 
@@ -90,7 +97,7 @@ def write_recordings(recordings: Mapping[Network, Rows]) -> None:
         rows = recordings[network]
         new = rows not in numbers
         number = numbers.setdefault(rows, len(numbers))
-        lines.writerow(["network", *network[:3], int(network.training), number])
+        lines.writerow(["network", *network[:3], *map(int, network[3:]), number])
         for one, count in rows if new else ():
             lines.writerow([one.kind, count, one.flops, one.read_bytes, one.groups, one.m, one.n, one.k, one.taps])
     with RECORDINGS.open("wb") as file, gzip.GzipFile(fileobj=file, mode="wb", filename="", mtime=0) as packed:
@@ -105,8 +112,8 @@ def read_recordings() -> dict[Network, Rows]:
         number = 0
         for kind, *rest in csv.reader(lines):
             if kind == "network":
-                name, pixels, batch_size, training, number = rest[0], *map(int, rest[1:])  # type: ignore[assignment]
-                numbers[Network(name, pixels, batch_size, bool(training))] = number  # type: ignore[arg-type]
+                pixels, batch_size, training, halves, number = map(int, rest[1:])
+                numbers[Network(rest[0], pixels, batch_size, bool(training), bool(halves))] = number
             else:
                 count, flops, moved, groups, m, n, k, taps = map(int, rest)
                 rows[number].append((Operation("", kind, flops, moved, 0, groups, m, n, k, taps), count))

@@ -1,8 +1,8 @@
 """The cards that are known, by their data sheets, and how one's own is added: a CSV file of the same columns.
 
-data/hardware.csv holds peak rates without sparsity, the rates of halves with fp32 accumulation, decimal units. An empty
-tf32 or bf16 says that the card has no such units: tf32 then runs as fp32, and bf16 is refused. `launch_seconds` is
-the host's work for one operation of torch, of which 5 to 25 µs are reported; no data sheet gives it.
+data/hardware.csv holds peak rates without sparsity, those of halves with fp32 accumulation, in decimal units. An
+empty tf32 or bf16 says that the card has no such units: tf32 then runs as fp32, and bf16 is refused. `launch_seconds`
+is the host's work for one operation of torch, of which 5 to 25 µs are reported; no data sheet gives it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,6 @@ def _card(place: str, row: dict[str, str | None]) -> Hardware:
             raise InputError(f"{place}: {name} is missing; give it as in the card's data sheet")
         else:
             values[name] = text if name in _TEXTS else _positive(place, name, text)
-    values["card"] = short_name(str(values["card"]))
     return Hardware(**values)  # type: ignore[arg-type]
 
 
@@ -119,7 +118,9 @@ def short_name(text: str) -> str:
 def find_card(name: str, cards: dict[str, Hardware]) -> Hardware:
     """The card of that short or full name. Raises InputError with the nearest names, and how to give its figures."""
     wanted = short_name(name)
-    by_name = {short_name(one.name): one for one in cards.values()} | {short_name(key): one for key, one in cards.items()}
+    by_name = {short_name(one.name): one for one in cards.values()} | {
+        short_name(key): one for key, one in cards.items()
+    }
     if wanted in by_name:
         return by_name[wanted]
     digits_off = {re.sub(r"^(rtx|gtx)", "", key): one for key, one in by_name.items()}

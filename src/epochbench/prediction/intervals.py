@@ -20,7 +20,7 @@ KINDS = ("transformer", "grouped", "depthwise", "plain")
 
 _PRODUCTS = [place for place, name in enumerate(CLASSES) if name in ("matmul", "batched_matmul", "attention")]
 _GROUPED = [place for place, name in enumerate(CLASSES) if name.startswith("grouped")]
-_DEPTHWISE = [place for place, name in enumerate(CLASSES) if name.startswith("depthwise")]
+_DEPTHWISE = [CLASSES.index("depthwise")]
 
 
 def network_kinds(table: Table) -> list[str]:
@@ -65,5 +65,5 @@ def coverage(errors: Sequence[float], kinds: Sequence[str], families: Sequence[s
 
 
 def half_width(sizes: Mapping[str, float], kind: str, *more: float) -> float:
-    """Of the interval of the logarithm: the model's own error, with independent ones (of the card) added in squares."""
+    """Of the interval of the logarithm: the model's error, with independent ones (the card's) added in squares."""
     return math.hypot(sizes[kind], *more)

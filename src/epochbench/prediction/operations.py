@@ -122,7 +122,14 @@ def _is_view(function: Any, args: tuple, kwargs: dict, out: Any) -> bool:
 
 
 def _convolution(
-    phase: str, kind: str, wide: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, *, transposed: bool, groups: int
+    phase: str,
+    kind: str,
+    wide: torch.Tensor,
+    weight: torch.Tensor,
+    out: torch.Tensor,
+    *,
+    transposed: bool,
+    groups: int,
 ) -> Operation:
     """Forward: 2 FLOPs a multiplication, one for each output position, channel out, channel in of the group, and tap.
 
@@ -132,13 +139,15 @@ def _convolution(
     taps = math.prod(weight.shape[2:])
     where = wide if transposed else out
     positions = where.shape[0] * math.prod(where.shape[2:])
-    n, k = (weight.shape[1], weight.shape[0] // groups) if transposed else (weight.shape[0] // groups, weight.shape[1])
+    n, k = (
+        (weight.shape[1], weight.shape[0] // groups) if transposed else (weight.shape[0] // groups, weight.shape[1])
+    )
     flops = 2 * positions * n * k * taps * groups
     return Operation(phase, kind, flops, _bytes(wide, weight), _bytes(out), groups, positions, n, k, taps)
 
 
 def _convolution_backward(phase: str, args: tuple, out: Any) -> Iterator[Operation]:
-    """As many FLOPs as forward for the gradient of the input, and again for that of the weight; a sum for the bias."""
+    """As many FLOPs as forward for the input's gradient, and again for the weight's; a sum for the bias."""
     gradient, wide, weight = args[:3]
     of_input, of_weight, of_bias = args[10]
     plain = _convolution(phase, "", wide, weight, gradient, transposed=bool(args[7]), groups=args[9])
@@ -147,7 +156,9 @@ def _convolution_backward(phase: str, args: tuple, out: Any) -> Iterator[Operati
             kind="convolution_input", read_bytes=_bytes(gradient, weight), written_bytes=_bytes(out[0])
         )
     if of_weight:
-        yield plain._replace(kind="convolution_weight", read_bytes=_bytes(gradient, wide), written_bytes=_bytes(out[1]))
+        yield plain._replace(
+            kind="convolution_weight", read_bytes=_bytes(gradient, wide), written_bytes=_bytes(out[1])
+        )
     if of_bias:
         yield Operation(phase, "reduce", 0, _bytes(gradient), _bytes(out[2]))
 
@@ -168,7 +179,9 @@ def _attention(phase: str, function: Any, args: tuple, kwargs: dict, out: Any) -
     flops = int(counter(*args, **kwargs, out_val=out)) if counter else 0
     query = next(one for one in _tensors(args, kwargs) if one.ndim == 4)
     batch, heads, length, width = query.shape
-    return Operation(phase, "attention", flops, _bytes(args, kwargs), _bytes(out), batch * heads, length, width, width, 1)
+    return Operation(
+        phase, "attention", flops, _bytes(args, kwargs), _bytes(out), batch * heads, length, width, width, 1
+    )
 
 
 def _tensors(*parts: Any) -> list[torch.Tensor]:

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 
 from epochbench.errors import InputError
-from epochbench.prediction.calibrate import scale_rates
-from epochbench.prediction.constants import kept
+from epochbench.prediction.constants import kept, single_precision
 from epochbench.prediction.cost import Times, row_times, table_of
 from epochbench.prediction.hardware import PRECISIONS, REFERENCE_CARD, Hardware, find_card, load_hardware
 from epochbench.prediction.intervals import half_width, network_kinds
@@ -29,11 +28,12 @@ LAUNCH_LOW, LAUNCH_HIGH = 0.5, 2.5
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A predicted step; never a measurement.
+    """A predicted step; never a measurement. The loader is taken to work while the device does.
 
     `low`, `high`         of the interval of 90% around `step_seconds`.
     `limited_by`          compute, memory, launches (the host's) or loader.
     `memory_bytes`        weights, gradients, optimizer state and saved activations.
+    `unstarved_seconds`   of a step that does not wait for the loader.
     `fits`                whether that and CUDA's own 0.5 GB go into the card's memory.
     `card`, `precision`   of what it is predicted.
     `note`                what a reader has to know, or None.
@@ -43,6 +43,7 @@ class Prediction:
     low: float
     high: float
     samples_per_second: float
+    unstarved_seconds: float
     limited_by: Limit
     memory_bytes: int
     fits: bool
@@ -99,9 +100,12 @@ def predict_recording(
     if loader_samples_per_second is not None and not loader_samples_per_second > 0:
         raise InputError(f"the loader's samples per second must be above 0, not {loader_samples_per_second!r}")
     layout = ("nhwc" if channels_last else "nchw") if training else "inference"
-    fitted, table = kept(), table_of([recording.operations])
-    factor = fitted["precision"]["factors"].get(precision, 1.0)
-    times = row_times(table, fitted["constants"][layout], scale_rates(card.rates(precision), factor))
+    halves, fitted = half_type(precision) is not None, kept()
+    constants = fitted["constants"][layout]
+    if not halves:
+        constants = single_precision(constants, fitted["precision"][precision]["factors"])
+    table = table_of([recording.operations], halves=halves)
+    times = row_times(table, constants, card.rates(precision))
     device = float(times.whole.sum())
     host = float(table.count.sum()) * card.launch_seconds
     loading = recording.samples / loader_samples_per_second if loader_samples_per_second else 0.0
@@ -110,13 +114,14 @@ def predict_recording(
         fitted["quantiles"][layout],
         network_kinds(table)[0],
         0.0 if card.card == REFERENCE_CARD else fitted["card_quantile"],
-        0.0 if half_type(precision) else fitted["precision_quantile"],
+        0.0 if halves else fitted["precision"][precision]["quantile"],
     )
     return Prediction(
         step_seconds=step,
         low=max(device * math.exp(-width), host * LAUNCH_LOW, loading),
         high=max(device * math.exp(width), host * LAUNCH_HIGH, loading),
         samples_per_second=recording.samples / step,
+        unstarved_seconds=max(device, host),
         limited_by=_limit(times, device, host, loading),
         memory_bytes=recording.memory.total_bytes,
         fits=recording.memory.total_bytes + CONTEXT_BYTES <= card.memory_bytes,

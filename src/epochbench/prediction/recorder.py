@@ -9,7 +9,7 @@ import copy
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.utils.data import Dataset, default_collate
 
 from epochbench.errors import InputError
 from epochbench.loading import length_of, map_leaves, open_feed
+from epochbench.prediction.attention import FusedAttention
 from epochbench.prediction.autocast import MetaAutocast
 from epochbench.prediction.operations import Operation, operations
 from epochbench.training import pair, to_device
@@ -58,11 +59,12 @@ class OperationRecorder(TorchDispatchMode):
     """Counts the operations of `device` that run in it, under the phase that is set.
 
     On the meta device, tensors of the CPU that meet one of meta's (made of numbers within the model) go there too.
+    While a model is `making`, a number that it reads of a tensor is 1: statistics are set from such, not shapes.
     """
 
     def __init__(self, device: str) -> None:
         super().__init__()
-        self.device, self.phase = device, "forward"
+        self.device, self.phase, self.making = device, "forward", False
         self.counts: Counter[Operation] = Counter()
         self.failed: str | None = None
 
@@ -72,6 +74,8 @@ class OperationRecorder(TorchDispatchMode):
         concerns = any(one.device.type == self.device for one in given)
         if concerns and self.device == "meta" and any(one.device.type == "cpu" for one in given):
             args, kwargs = tree_map(_to_meta, (args, kwargs))
+        if self.making and concerns and function is torch.ops.aten._local_scalar_dense.default:
+            return 1
         try:
             out = function(*args, **kwargs)
         except Exception:
@@ -80,6 +84,10 @@ class OperationRecorder(TorchDispatchMode):
         if concerns or any(_is_on(one, self.device) for one in tree_leaves(out)):
             self.counts.update(operations(self.phase, function, args, kwargs, out))
         return out
+
+    def count(self, phase: str, operation: Operation) -> None:
+        """One operation that does not come as a call of an aten function."""
+        self.counts[operation._replace(phase=phase)] += 1
 
 
 def _to_meta(part: Any) -> Any:
@@ -112,7 +120,9 @@ def record(workload: Workload, half: torch.dtype | None = None, *, training: boo
             raise
         except Exception as error:
             text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"{workload.name}: cannot be recorded, neither on meta ({what}) nor on the CPU: {text}") from error
+            raise InputError(
+                f"{workload.name}: cannot be recorded, neither on meta ({what}) nor on the CPU: {text}"
+            ) from error
 
 
 def _named_in(error: Exception) -> str:
@@ -156,7 +166,7 @@ def record_forward(
     note: str | None = None,
 ) -> Recording:
     """The forward pass alone, without gradients; of memory the weights count."""
-    with torch.no_grad(), torch.device(recorder.device), recorder, _autocast(recorder.device, half):
+    with torch.no_grad(), torch.device(recorder.device), recorder, _as_on_a_gpu(recorder, half):
         loss_of(batch)
     weights = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in _held_by(model)}
     memory = Memory(weight_bytes=sum(weights.values()), gradient_bytes=0, optimizer_bytes=0, activation_bytes=0)
@@ -167,12 +177,14 @@ def _make_model(workload: Workload, recorder: OperationRecorder) -> nn.Module:
     """The model, on meta without its weights being allocated; on the CPU where its making looks at values."""
     model = None
     if recorder.device == "meta":
+        recorder.making = True
         try:
             with torch.device("meta"), recorder:
                 model = workload.model()
         except Exception:
             # Made on the CPU below, where a fault of its own comes again.
             recorder.failed = None
+        recorder.making = False
         recorder.counts.clear()
     model = workload.model() if model is None else model
     if not isinstance(model, nn.Module):
@@ -202,7 +214,7 @@ def record_step(
     with ExitStack() as modes:
         modes.enter_context(torch.device(recorder.device))
         modes.enter_context(recorder)
-        with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda one: one), _autocast(recorder.device, half):
+        with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda one: one), _as_on_a_gpu(recorder, half):
             loss = loss_of(batch)
         recorder.phase = "backward"
         loss.backward()
@@ -225,10 +237,16 @@ def record_step(
     return Recording(operations=tuple(recorder.counts.items()), samples=samples, memory=memory, note=note)
 
 
-def _autocast(device: str, half: torch.dtype | None) -> AbstractContextManager[Any]:
-    if half is None:
-        return nullcontext()
-    return MetaAutocast(half) if device == "meta" else torch.autocast(device, half)
+@contextmanager
+def _as_on_a_gpu(recorder: OperationRecorder, half: torch.dtype | None) -> Iterator[None]:
+    """Autocast to `half` where one is given, and on meta a fused attention."""
+    with ExitStack() as modes:
+        if recorder.device == "meta":
+            modes.enter_context(FusedAttention(recorder.count))
+        if half is not None:
+            on_meta = recorder.device == "meta"
+            modes.enter_context(MetaAutocast(half) if on_meta else torch.autocast(recorder.device, half))
+        yield
 
 
 def _held_by(model: nn.Module) -> Iterator[torch.Tensor]:

@@ -24,7 +24,8 @@ from epochbench.tuning.racing import NotMeasured, OutOfTime, Racing
 
 REPLICATES = 3
 COMPILING_SECONDS = 20.0
-"""What compiling is expected to take in each measurement, before it was seen."""
+"""What compiling is expected to add to a race before it was seen: the first measurement compiles, and the later ones
+find the code in torch's cache."""
 
 Row = dict[str, Any]
 
@@ -86,11 +87,14 @@ class Search:
 
     def _begin(self) -> None:
         """Measure the article's loop once, which tells what a race takes."""
-        side = self.racing.run([ARTICLE], 1)[ARTICLE.name]
+        try:
+            side = self.racing.run([ARTICLE], 1, deadline=self._end)[ARTICLE.name]
+        except OutOfTime as error:
+            what = f"the article's loop was not measured once in {duration(self.budget_seconds)}"
+            raise InputError(f"--budget: {what}, and a search measures it a dozen times; give more") from error
         self._sides[ARTICLE.name] = side
         self.threads = side.fact("threads") or 1
-        article = self.racing.cost_seconds[ARTICLE.name]
-        race = self._race_seconds(article, article)
+        race = self._race_seconds(ARTICLE, ARTICLE)
         needed = self.racing.clock() - self.racing.began + 2 * race
         if needed > self.budget_seconds:
             raise InputError(
@@ -98,18 +102,18 @@ class Search:
                 f"at least; give --budget {round(needed * 1.2) + 1} or more"
             )
 
-    def _race_seconds(self, first: float, second: float) -> float:
-        """What a race of two recipes takes whose measurements take so long."""
-        return self.racing.preparing_seconds + REPLICATES * (first + second)
+    def _race_seconds(self, *recipes: Recipe) -> float:
+        """What a race takes whose contenders take as long as these recipes did."""
+        return self.racing.preparing_seconds + REPLICATES * sum(self.racing.cost_seconds[one.name] for one in recipes)
 
     def _try(self, one: Candidate) -> tuple[Trial, Side | None]:
         """(what became of a candidate, its side of the race where it is kept)."""
         best, recipe = recipe_of(self.kept), recipe_of(with_added(self.kept, one))
         if reason := why_not(one, best, self.racing.device, self.threads):
             return Trial(name=one.name, outcome="passed over", reason=reason), None
-        cost, left = self.racing.cost_seconds, self._end - self.racing.clock()
-        guess = cost[best.name] + COMPILING_SECONDS * (recipe.compile is not None and best.compile != recipe.compile)
-        expected, last = self._race_seconds(cost[best.name], guess), self._race_seconds(cost[ARTICLE.name], guess)
+        left = self._end - self.racing.clock()
+        more = COMPILING_SECONDS if recipe.compile not in (None, best.compile) else 0.0
+        expected, last = (self._race_seconds(other, best) + more for other in (best, ARTICLE))
         if expected + last > left:
             reason = f"{duration(max(0.0, left))} left of the budget, {duration(expected + last)} needed"
             return Trial(name=one.name, outcome="not begun", reason=reason), None

@@ -1,0 +1,156 @@
+"""The command `epochbench predict`: a table of predictions, or predictions beside what runs measured."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from epochbench.errors import InputError
+from epochbench.loading import DatasetFeed, length_of, open_feed
+from epochbench.prediction.hardware import Hardware, card_of_device, find_card, load_hardware
+from epochbench.prediction.measured import measured_steps
+from epochbench.prediction.predictor import Prediction, half_type, predict_recording
+from epochbench.prediction.recorder import Recording, record
+from epochbench.records.store import Results
+from epochbench.workload import Workload
+
+LOADER_SECONDS = 1.0
+Say = Callable[[str], None]
+Duration = Callable[[float | None], str]
+
+
+def print_predictions(
+    workloads: Sequence[Workload],
+    *,
+    on: str | None,
+    precision: str,
+    channels_last: bool,
+    hardware: Path | None,
+    prices: Mapping[str, float],
+    say: Say,
+    duration: Duration,
+) -> None:
+    """Print a row a workload and card. Raises InputError, also for a price of a card that is not asked for."""
+    known = load_hardware(hardware)
+    cards = [find_card(name.strip(), known) for name in on.split(",")] if on else list(known.values())
+    priced = {find_card(name, known).card: price for name, price in prices.items()}
+    unasked = [name for name in priced if name not in {card.card for card in cards}]
+    if unasked:
+        raise InputError(f"--price: {unasked[0]} is none of the cards that --on names")
+    rows = []
+    for workload in workloads:
+        recording, steps, rate = examine(workload, half_type(precision))
+        if recording.note:
+            say(f"note: {workload.name}: {recording.note}")
+        for card in cards:
+            if precision == "bf16" and card.bf16_flops_per_second is None and not on:
+                continue
+            one = predict_recording(
+                recording, card, precision=precision, channels_last=channels_last, loader_samples_per_second=rate
+            )
+            rows.append(_row(workload, card, one, steps, priced, duration))
+    heads = ["workload", "card", "predicted step", "90% interval", "predicted job", "samples/s", "limited by"]
+    heads += ["without the loader", "memory"]
+    heads += ["predicted cost"] if priced else []
+    for line in aligned([heads, *rows]):
+        say(line)
+    say("All of these times are predicted, from the model and the cards' data sheets; none was measured.")
+
+
+def examine(workload: Workload, half: torch.dtype | None) -> tuple[Recording, int, float | None]:
+    """(its recorded step, steps of its whole job, samples/s of its loader here; None where none runs)."""
+    recording = record(workload, half)
+    feed = open_feed(workload.train_data, batch_size=workload.batch_size, device="cpu", seed=0)
+    rate = None if isinstance(feed.data, tuple) else loader_rate(feed)
+    return recording, feed.steps * workload.epochs, rate
+
+
+def loader_rate(feed: Any) -> float:
+    """Samples per second that the data are read at on this machine, over about a second.
+
+    Of a Dataset single samples are read, since a whole batch of images may take longer than that.
+    """
+    began, samples = time.perf_counter(), 0
+    while True:
+        parts = ((feed.data[place], 1) for place in range(feed.samples)) if isinstance(feed, DatasetFeed) else None
+        for _, count in parts or ((None, length_of(batch)) for batch in feed.epoch(0, feed.steps)):
+            samples += count
+            spent = time.perf_counter() - began
+            if spent > LOADER_SECONDS:
+                return samples / spent
+
+
+def _row(
+    workload: Workload,
+    card: Hardware,
+    one: Prediction,
+    steps: int,
+    prices: Mapping[str, float],
+    duration: Duration,
+) -> list[str]:
+    memory = f"{one.memory_bytes / 1e9:.2g} GB" + (
+        "" if one.fits else f", does not fit {card.memory_bytes / 1e9:g} GB"
+    )
+    job = one.step_seconds * steps
+    row = [
+        workload.name,
+        card.card,
+        duration(one.step_seconds),
+        f"{duration(one.low)} to {duration(one.high)}",
+        duration(job),
+        f"{one.samples_per_second:.3g}",
+        one.limited_by,
+        duration(one.unstarved_seconds),
+        memory,
+    ]
+    if prices:
+        row.append(f"{job / 3600 * prices[card.card]:.2g}" if card.card in prices else "–")
+    return row
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of the rows, their columns under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def print_check(
+    workloads: Sequence[Workload], results: Results, *, hardware: Path | None, say: Say, duration: Duration
+) -> None:
+    """Print prediction against measurement for the GPUs that the runs measured these workloads on.
+
+    Raises InputError where there is nothing to compare.
+    """
+    known, by_name = load_hardware(hardware), {one.name: one for one in workloads}
+    rows, errors, recorded = [], [], {}
+    for measured in measured_steps(results):
+        card = card_of_device(measured.device_name, known)
+        if card is None or measured.workload not in by_name:
+            continue
+        asked = (measured.workload, half_type(measured.precision))
+        if asked not in recorded:
+            recorded[asked] = record(by_name[measured.workload], asked[1])
+        one = predict_recording(
+            recorded[asked], card, precision=measured.precision, channels_last=measured.channels_last
+        )
+        errors.append(one.step_seconds / measured.step_seconds - 1)
+        inside = "inside" if one.low <= measured.step_seconds <= one.high else "outside"
+        times = [duration(one.step_seconds), duration(measured.step_seconds), f"{errors[-1]:+.0%}", inside]
+        recipe = "".join(part if part.isprintable() else " " for part in measured.recipe)
+        rows.append([measured.workload, recipe, card.card, *times, one.limited_by])
+    if not rows:
+        raise InputError(
+            "--check: the runs measured none of the workloads named here on a known card; name each as "
+            "MODULE:WORKLOAD, and give a new card's figures with --hardware"
+        )
+    heads = ["workload", "recipe", "card", "predicted step", "measured step", "error", "90% interval", "limited by"]
+    for line in aligned([heads, *rows]):
+        say(line)
+    sizes = sorted(map(abs, errors))
+    say(f"{len(sizes)} predicted: median error {median(sizes):.0%}, mean {math.fsum(sizes) / len(sizes):.0%}")

@@ -1,0 +1,152 @@
+"""`epochbench predict`: its table, its prices, its check against runs, and what it refuses."""
+
+import pytest
+from typer.testing import CliRunner
+
+from epochbench.cli import app
+from epochbench.prediction import command
+from epochbench.prediction.hardware import KNOWN
+from tests.runfiles import make_run
+
+JOB = """
+import torch
+from epochbench import Workload
+
+def make(name="{name}", data=None):
+    return Workload(
+        name=name,
+        model=lambda: torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.ReLU(), torch.nn.Linear(30, 2)),
+        train_data=data or (torch.zeros(320, 20), torch.zeros(320, dtype=torch.long)),
+        loss=torch.nn.CrossEntropyLoss(),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch_size=32,
+        epochs=360,
+    )
+
+job = make()
+"""
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "LOADER_SECONDS", 0.05)
+
+
+@pytest.fixture
+def job(tmp_path):
+    (tmp_path / "predicted_job.py").write_text(JOB.format(name="cnn"), "utf-8")
+    return "predicted_job.py:job"
+
+
+def cli(*args):
+    return CliRunner().invoke(app, ["predict", *map(str, args)])
+
+
+def refused(result, *parts):
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    for part in parts:
+        assert part in result.stderr
+
+
+def test_each_card_has_a_row_and_every_time_is_called_predicted(job):
+    result = cli(job, "--on", "t4,a100-40gb")
+
+    assert result.exit_code == 0
+    heads, *rows, last = result.stdout.splitlines()
+    assert [row.split()[:2] for row in rows] == [["cnn", "t4"], ["cnn", "a100-40gb"]]
+    assert "predicted step" in heads
+    assert "predicted job" in heads
+    assert "none was measured" in last
+
+
+def test_without_a_list_of_cards_all_of_them_are_shown(job):
+    result = cli(job, "--precision", "tf32")
+
+    assert len(result.stdout.splitlines()) == 2 + len(KNOWN.read_text("utf-8").splitlines()) - 1
+
+
+def test_a_job_s_cost_is_its_predicted_hours_times_the_price(job, monkeypatch):
+    """3,600 steps, so that an hour's price is the cost of a second's step."""
+    result = cli(job, "--on", "t4,l4", "--price", "t4=2.5")
+
+    priced, unpriced = (row.split() for row in result.stdout.splitlines()[1:3])
+    step = priced[priced.index("µs") - 1]
+    assert float(priced[-1]) == pytest.approx(float(step) * 1e-6 * 2.5, rel=0.1)
+    assert unpriced[-1] == "–"
+
+
+def test_a_slow_loader_is_measured_and_starves_every_card(tmp_path):
+    (tmp_path / "slow_job.py").write_text(
+        JOB.format(name="slow")
+        + """
+import time
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, place):
+        time.sleep(0.002)
+        return torch.zeros(20), 0
+
+slow = make(data=Slow())
+""",
+        "utf-8",
+    )
+    result = cli("slow_job.py:slow", "--on", "t4,h200")
+
+    for row in result.stdout.splitlines()[1:3]:
+        assert "loader" in row
+        assert float(row.split()[row.split().index("loader") - 1]) <= 500
+
+
+def test_runs_of_a_gpu_are_set_against_the_prediction(job, tmp_path):
+    make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8.0, 8.1, 8.0], "cuda": [0.05, 0.05, 0.05]}})
+
+    result = cli(job, "--check", "a.jsonl")
+
+    assert result.exit_code == 0
+    heads, row, last = result.stdout.splitlines()
+    assert "measured step" in heads
+    assert row.split()[:3] == ["cnn", "article", "rtx3090"]
+    assert "500 µs" in row  # 0.05 s for 100 steps
+    assert last.startswith("1 predicted")
+
+
+def test_a_recipe_s_name_in_a_run_cannot_steer_the_terminal(job, tmp_path):
+    file = make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8.0], "cuda": [0.05]}})
+    file.write_text(file.read_text("utf-8").replace('"article"', '"art\\u001b[31micle"'), "utf-8")
+
+    result = cli(job, "--check", file)
+
+    assert result.exit_code == 0
+    assert "\x1b" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        (["--on", "rtx3099"], ["rtx3090", "--hardware"]),
+        (["--precision", "int8"], ["'int8'", "fp32, tf32"]),
+        (["--on", "t4", "--precision", "bf16"], ["t4", "bf16"]),
+        (["--on", "t4", "--price", "l4=1"], ["--price", "l4", "--on"]),
+        (["--on", "t4", "--price", "t4=-1"], ["--price", "t4"]),
+        (["--hardware", "none.csv"], ["none.csv"]),
+        (["--check", "."], ["--check", "MODULE:WORKLOAD"]),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_with_its_name(job, options, parts):
+    refused(cli(job, *options), *parts)
+
+
+def test_without_a_workload_it_says_how_one_is_named():
+    refused(cli(), "MODULE:WORKLOAD", "models.cnn:workload")
+
+
+def test_a_card_of_one_s_own_is_predicted(job, tmp_path):
+    heads, first = KNOWN.read_text("utf-8").splitlines()[:2]
+    (tmp_path / "mine.csv").write_text(f"{heads}\n{first.replace('t4,Tesla T4', 'mine,My card')}\n", "utf-8")
+
+    result = cli(job, "--on", "mine", "--hardware", "mine.csv")
+
+    assert result.stdout.splitlines()[1].split()[:2] == ["cnn", "mine"]
