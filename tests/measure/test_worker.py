@@ -1,3 +1,4 @@
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -115,3 +116,10 @@ def test_workers_and_their_children_do_not_outlive_a_parent_that_was_killed(tmp_
     parent.kill()
     parent.wait()
     assert all(wait_until(lambda pid=pid: is_gone(int(pid))) for pid in file.read_text().split())
+
+
+def test_where_processes_are_spawned_a_job_runs_without_its_main_module_running_again(monkeypatch):
+    """As on Windows and macOS, where a worker imports what started it."""
+    monkeypatch.setattr(worker, "_context", lambda: multiprocessing.get_context("spawn"))
+    outcome = worker.run(jobs.add, pack(first=1, second=2))
+    assert (outcome.status, outcome.value) == ("ok", 3), outcome.trace
