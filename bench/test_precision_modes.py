@@ -18,7 +18,7 @@ modes = pytest.mark.race_recipes("article", "tf32", "bf16", "fp16")
 
 @modes
 def test_cnn_in_each_precision(race, race_data):
-    race(replace(cnn.workload(race_data), name="cnn, precision modes", quick_steps=200))
+    race(replace(cnn.workload(race_data), name="cnn, precision modes", quick_steps=100))
 
 
 if torch.accelerator.is_available():

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -66,10 +67,13 @@ def start(folder, *options, environment=None):
     if not (folder / "pytest.ini").exists():
         (folder / "pytest.ini").write_text("[pytest]\npython_files = bench_*.py\n")
     (folder / "tmp").mkdir(exist_ok=True)
+    # By a short name: a socket in it may have no path of more than 107 characters.
+    short = Path(tempfile.mkdtemp(prefix="t")) / "t"
+    short.symlink_to(folder / "tmp")
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(folder / "tmp")} | (environment or {}),
+        env=os.environ | {"PYTHONPATH": str(ROOT), "TMPDIR": str(short)} | (environment or {}),
         text=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -521,8 +525,8 @@ def test_without_isolation_an_exit_in_a_step_is_a_failed_measurement(here):
     records = lines(here[0])
     measured = of(records, "measurement", workload="exits")
     assert [(m["device"], m["replicate"], m["status"], m["reason"]) for m in measured] == [
-        ("cpu", 1, "failed", "SystemExit: 3"),
-        ("sim", 1, "failed", "SystemExit: 3"),
+        ("cpu", 1, "failed", "SystemExit: 3, at bench_here.py:31"),
+        ("sim", 1, "failed", "SystemExit: 3, at bench_here.py:31"),
     ]
     assert records[-1]["status"] == "finished"
 

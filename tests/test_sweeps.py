@@ -15,6 +15,7 @@ from epochbench.measure.race import Contender, RaceOptions, race
 from epochbench.records.schema import DeviceFacts, Machine, RunRecord
 from epochbench.records.store import RunWriter, load
 from epochbench.workload import Sweep
+from models.perceptron import Perceptron
 from tests import jobs
 from tests.simulated.needed import needs_sim
 from tests.test_pytest_plugin import ROOT
@@ -187,3 +188,11 @@ SWEEPS = {f"bench/test_{name}.py" for name in ("break_even", "input_pipeline", "
 )
 def test_the_sweeps_run_when_they_are_asked_for(arguments, suites):
     assert collected(*arguments) == suites
+
+
+@pytest.mark.parametrize("width", [16, 100])
+def test_the_perceptron_has_two_hidden_layers_of_its_width_and_ten_scores(width):
+    model = Perceptron(width)
+    counted = (784 + 1) * width + (width + 1) * width + (width + 1) * 10
+    assert sum(parameter.numel() for parameter in model.parameters()) == counted
+    assert model(torch.zeros(3, 784)).shape == model(torch.zeros(3, 1, 28, 28)).shape == (3, 10)

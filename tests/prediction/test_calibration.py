@@ -1,9 +1,10 @@
-"""The kept constants and errors, against the figures they come from: recomputed, and held to what was asked of them."""
+"""The kept constants and errors, against the figures they come from: recomputed, and held to what was asked."""
 
 import csv
 import json
 import math
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,6 +67,18 @@ def test_the_held_out_errors_are_as_small_as_was_asked(name):
     assert row["count"] > 380
     assert (row["median"] <= median, row["mean"] <= mean, row["p90"] <= p90) == (True, True, True)
     assert 0.85 <= row["coverage"] <= 0.95
+
+
+def test_the_readme_s_table_is_the_kept_one():
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+    for row in KEPT["errors"].values():
+        cells = [f"{row['count']}", *(f"{row[name]:.1%}" for name in ("median", "mean", "p90", "coverage"))]
+        assert f"| {' | '.join(cells)} |" in readme
+    for precision, worst in (("fp32", 0.11), ("tf32", 0.8)):
+        errors = [abs(math.expm1(error)) for error in KEPT["precision"][precision]["left_out"].values()]
+        assert max(errors) == pytest.approx(worst, abs=0.006)
+        assert f"{'TF32' if precision == 'tf32' else precision} within {worst:.0%}" in readme
 
 
 def test_a_fold_holds_whole_families_and_each_family_is_left_out_once():

@@ -113,6 +113,19 @@ def test_runs_of_a_gpu_are_set_against_the_prediction(job, tmp_path):
     assert last.startswith("1 predicted")
 
 
+def test_a_run_that_waited_for_its_data_is_predicted_at_its_loader_s_rate(job, tmp_path):
+    waited = {"phase_steps": 100, "waiting_seconds": 0.04}
+    make_run(
+        tmp_path / "a.jsonl",
+        workloads={"cnn": {"cpu": [8.0], "cuda": [0.05]}},
+        changes={("cnn", "cuda", 0): waited},
+    )
+    row = cli(job, "--check", "a.jsonl").stdout.splitlines()[1]
+
+    assert row.split()[-1] == "loader"
+    assert "400 µs" in row
+
+
 def test_a_recipe_s_name_in_a_run_cannot_steer_the_terminal(job, tmp_path):
     file = make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8.0], "cuda": [0.05]}})
     file.write_text(file.read_text("utf-8").replace('"article"', '"art\\u001b[31micle"'), "utf-8")

@@ -92,7 +92,7 @@ def test_halves_are_faster_than_fp32_where_there_are_tensor_cores(resnet18):
     assert times["amp"] < times["fp32"] / 1.5
 
 
-@pytest.mark.parametrize("card", ["gtx1080ti", "rtx2080ti", "rtx3090", "rtx3060laptop", "h200"])
+@pytest.mark.parametrize("card", ["t4", "gtx1080ti", "rtx2080ti", "rtx3090", "rtx3060laptop", "h200"])
 def test_lenet_is_bound_by_launches_and_not_by_computing(small, card):
     assert predict_recording(small, CARDS[card]).limited_by == "launches"
 
@@ -118,7 +118,7 @@ def test_vgg16_s_published_epochs_are_predicted_within_a_quarter(card, precision
     one = epochbench.predict(vgg16_bn(), on=card, precision=precision)
 
     assert one.step_seconds == pytest.approx(epoch_minutes * 60 / 1406, rel=0.25)
-    assert one.limited_by == "compute"
+    assert one.limited_by in ("compute", "memory")
 
 
 def test_a_starved_gpu_is_predicted_as_starved(resnet18):

@@ -122,19 +122,49 @@ def test_in_mixed_precision_products_move_halves_and_norms_do_not():
     assert mixed.memory.weight_bytes == single.memory.weight_bytes
 
 
-def test_an_attention_is_one_operation_that_writes_no_scores():
-    recording = record(
-        workload_of(
-            lambda: nn.Sequential(nn.TransformerEncoderLayer(64, 4, batch_first=True), nn.Flatten()),
-            torch.zeros(8, 20, 64),
-        )
-    )
+class Attending(nn.Module):
+    """(batch, 20, 64) → (batch, 1280): 4 heads of width 16, and no weight of its own but the projection's."""
+
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(64, 192)
+
+    def forward(self, inputs):
+        query, key, value = self.project(inputs).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+        return nn.functional.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [Attending, lambda: nn.Sequential(nn.TransformerEncoderLayer(64, 4, batch_first=True), nn.Flatten())],
+    ids=["called", "within torch's layer"],
+)
+def test_an_attention_is_one_operation_that_writes_no_scores(model):
+    recording = record(workload_of(model, torch.zeros(8, 20, 64)))
 
     [(forward, _)] = found(recording, "attention", "forward")
     [(backward, _)] = found(recording, "attention", "backward")
     assert forward.flops == 2 * (2 * 8 * 4 * 20 * 20 * 16)
     assert forward.written_bytes == 4 * 8 * 4 * 20 * 16
     assert backward.flops == 5 * (2 * 8 * 4 * 20 * 20 * 16)
+
+
+def test_a_learned_bias_of_an_attention_has_its_gradient():
+    class Biased(Attending):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.zeros(1, 4, 20, 20))
+
+        def forward(self, inputs):
+            query, key, value = self.project(inputs).unflatten(-1, (3, 4, 16)).permute(2, 0, 3, 1, 4)
+            attended = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=self.bias)
+            return attended.transpose(1, 2).flatten(1)
+
+    recording = record(workload_of(Biased, torch.zeros(8, 20, 64)))
+
+    [(backward, _)] = found(recording, "attention", "backward")
+    assert recording.memory.gradient_bytes == recording.memory.weight_bytes
+    assert backward.written_bytes == 4 * (3 * 8 * 4 * 20 * 16 + 8 * 4 * 20 * 20)
 
 
 def test_an_optimizer_runs_over_all_its_tensors_at_once_as_on_a_gpu():
@@ -169,6 +199,28 @@ def test_a_model_whose_flow_depends_on_values_is_recorded_on_the_cpu_and_the_ope
     assert sum(count for _, count in found(recording, "matmul", "forward")) == 3
 
 
+def test_on_the_cpu_an_attention_counts_as_on_meta():
+    class Looking(Attending):
+        def forward(self, inputs):
+            return super().forward(inputs * float(inputs.sum() + 1))
+
+    there, here = (record(workload_of(model, torch.zeros(8, 20, 64))) for model in (Attending, Looking))
+
+    assert here.note
+    for phase in ("forward", "backward"):
+        assert [one.flops for one, _ in found(here, "attention", phase)] == [
+            one.flops for one, _ in found(there, "attention", phase)
+        ]
+
+
+def test_a_recurrent_layer_is_said_to_be_predicted_too_slow():
+    class Last(nn.LSTM):
+        def forward(self, inputs):
+            return super().forward(inputs)[0][:, -1]
+
+    assert "cuDNN" in record(workload_of(lambda: Last(4, 6, batch_first=True), torch.zeros(8, 5, 4))).note
+
+
 def test_tensors_that_a_model_makes_of_numbers_do_not_keep_it_from_meta():
     class Scaled(nn.Linear):
         def forward(self, inputs):
@@ -180,6 +232,18 @@ def test_tensors_that_a_model_makes_of_numbers_do_not_keep_it_from_meta():
 def test_a_model_that_runs_nowhere_is_refused_with_its_own_error():
     with pytest.raises(InputError, match=r"small: cannot be recorded.*shapes cannot be multiplied"):
         record(workload_of(lambda: nn.Linear(5, 2), torch.zeros(8, 4)))
+
+
+def test_tensors_without_a_sample_are_refused():
+    with pytest.raises(InputError, match=r"train_data makes no batch"):
+        record(workload_of(lambda: nn.Linear(4, 2), torch.zeros(0, 4), batch_size=8))
+
+
+def test_of_tensors_the_batch_is_the_first_of_them():
+    recording = record(workload_of(lambda: nn.Linear(6, 2), torch.zeros(100, 6), batch_size=64))
+
+    assert recording.samples == 64
+    assert found(recording, "matmul", "forward")[0][0].flops == 2 * 64 * 6 * 2
 
 
 def test_one_sample_of_a_data_set_stands_for_a_batch():

@@ -107,7 +107,7 @@ def test_the_points_of_a_sweep_are_nowhere_else_on_the_page_but_in_its_csv(tmp_p
     assert "batch 1" not in text_of(page)
     assert "In the one comparison made, the GPU is faster." in text_of(page)
     csv = base64.b64decode(re.search(r"data:text/csv[^,]*;base64,([^\"]+)", page)[1]).decode()
-    assert [row.split(",")[0] for row in csv.splitlines()[1:]] == ["cnn", "\"cnn", "\"cnn"], csv
+    assert [row.split(",")[0] for row in csv.splitlines()[1:]] == ["cnn", '"cnn', '"cnn'], csv
 
 
 def test_a_page_of_a_sweep_alone_says_so_and_has_its_machine(tmp_path):

@@ -1,8 +1,4 @@
-"""torch's fused attention on the meta device, which would take it apart and write scores that a GPU never stores.
-
-FLOPs as torch's own counter has them: two matrix products forward, five backward, since the scores are computed anew
-(Dao, "FlashAttention-2", 2023).
-"""
+"""torch's fused attention on the meta device, which would take it apart and write scores that a GPU never stores."""
 
 from __future__ import annotations
 
@@ -13,10 +9,14 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from epochbench.prediction.operations import Operation
+from epochbench.prediction.operations import (
+    BACKWARD_PRODUCTS,
+    FORWARD_PRODUCTS,
+    Operation,
+    attention_operation,
+)
 
 Count = Callable[[str, Operation], None]
-FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 
 
 class FusedAttention(TorchFunctionMode):
@@ -41,35 +41,51 @@ class FusedAttention(TorchFunctionMode):
         finally:
             functional.scaled_dot_product_attention = torchs_own
 
-    def _fused(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
-        return _Attention.apply(query, key, value, self.count)
+    def _fused(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        *_: Any,
+        **__: Any,
+    ) -> torch.Tensor:
+        return _Attention.apply(query, key, value, attn_mask, self.count)
 
 
 class _Attention(torch.autograd.Function):
-    """(…, length, width) each → (…, length of the query, width of the value), without values."""
+    """(…, length, width) each → (…, length of the query, width of the value), without values.
+
+    The gradient of a mask that is learned (a bias of positions) is written for every batch and head.
+    """
 
     @staticmethod
-    def forward(ctx: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, count: Count) -> torch.Tensor:
+    def forward(
+        ctx: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        mask: torch.Tensor | None,
+        count: Count,
+    ) -> torch.Tensor:
         out = query.new_empty((*query.shape[:-1], value.shape[-1]))
-        ctx.save_for_backward(query, key, value, out)
+        ctx.save_for_backward(query, key, value, mask, out)
         ctx.count = count
-        count("forward", _operation(query, key, out, (query, key, value), (out,), FORWARD_PRODUCTS))
+        count("forward", _operation(query, key, (query, key, value, mask), (out,), FORWARD_PRODUCTS))
         return out
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple:
-        query, key, value, out = ctx.saved_tensors
-        made = tuple(torch.empty_like(one) for one in (query, key, value))
-        read = (query, key, value, out, gradient)
-        ctx.count("backward", _operation(query, key, out, read, made, BACKWARD_PRODUCTS))
-        return *made, None
+        query, key, value, mask, out = ctx.saved_tensors
+        made = [torch.empty_like(one) for one in (query, key, value)]
+        bias = []
+        if ctx.needs_input_grad[3]:
+            bias = [query.new_empty((*query.shape[:-1], key.shape[-2]))]
+        read = (query, key, value, mask, out, gradient)
+        ctx.count("backward", _operation(query, key, read, (*made, *bias), BACKWARD_PRODUCTS))
+        return *made, torch.empty_like(mask) if bias else None, None
 
 
-def _operation(
-    query: torch.Tensor, key: torch.Tensor, out: torch.Tensor, read: tuple, written: tuple, products: int
-) -> Operation:
-    length, width = query.shape[-2:]
-    groups = query.numel() // (length * width)
-    moved = [sum(one.numel() * one.itemsize for one in some) for some in (read, written)]
-    flops = products * 2 * groups * length * key.shape[-2] * width
-    return Operation("", "attention", flops, *moved, groups, length, key.shape[-2], width, 1)
+def _operation(query: torch.Tensor, key: torch.Tensor, read: tuple, written: tuple, products: int) -> Operation:
+    moved = [sum(one.numel() * one.itemsize for one in some if one is not None) for some in (read, written)]
+    return attention_operation(query, key, products, *moved)

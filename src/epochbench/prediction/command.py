@@ -65,8 +65,10 @@ def print_predictions(
 
 def examine(workload: Workload, half: torch.dtype | None) -> tuple[Recording, int, float | None]:
     """(its recorded step, steps of its whole job, samples/s of its loader here; None where none runs)."""
-    recording = record(workload, half)
-    feed = open_feed(workload.train_data, batch_size=workload.batch_size, device="cpu", seed=0)
+    recording, data = record(workload, half), workload.train_data
+    if isinstance(data, tuple):
+        return recording, math.ceil(len(data[0]) / workload.batch_size) * workload.epochs, None
+    feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0)
     rate = None if isinstance(feed.data, tuple) else loader_rate(feed)
     return recording, feed.steps * workload.epochs, rate
 
@@ -123,7 +125,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 def print_check(
     workloads: Sequence[Workload], results: Results, *, hardware: Path | None, say: Say, duration: Duration
 ) -> None:
-    """Print prediction against measurement for the GPUs that the runs measured these workloads on.
+    """Print prediction against measurement for the GPUs that the runs measured these workloads on. The loader's rate
+    is that of the run, where it was measured.
 
     Raises InputError where there is nothing to compare.
     """
@@ -136,8 +139,13 @@ def print_check(
         asked = (measured.workload, half_type(measured.precision))
         if asked not in recorded:
             recorded[asked] = record(by_name[measured.workload], asked[1])
+        loading = measured.loading_seconds
         one = predict_recording(
-            recorded[asked], card, precision=measured.precision, channels_last=measured.channels_last
+            recorded[asked],
+            card,
+            precision=measured.precision,
+            channels_last=measured.channels_last,
+            loader_samples_per_second=recorded[asked].samples / loading if loading else None,
         )
         errors.append(one.step_seconds / measured.step_seconds - 1)
         inside = "inside" if one.low <= measured.step_seconds <= one.high else "outside"

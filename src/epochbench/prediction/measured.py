@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from epochbench.prediction.hardware import PRECISIONS
 from epochbench.records.store import Results
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NOT_FOLLOWED = {"batch_factor", "compile", "cached_features"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredStep:
-    """The mean step of one workload under one recipe on one GPU of one run, in seconds."""
+    """The mean step of one workload under one recipe on one GPU of one run, in seconds.
+
+    `loading_seconds` of a step, in which the GPU waited for data, in the pass of phases; None where there was none.
+    """
 
     workload: str
     recipe: str
@@ -21,6 +28,7 @@ class MeasuredStep:
     precision: str
     channels_last: bool
     step_seconds: float
+    loading_seconds: float | None
 
 
 def measured_steps(results: Results) -> Iterator[MeasuredStep]:
@@ -52,4 +60,10 @@ def measured_steps(results: Results) -> Iterator[MeasuredStep]:
                 precision=precision,
                 channels_last=bool(settings.get("channels_last")),
                 step_seconds=float(own["seconds"].sum() / own["steps"].sum()),
+                loading_seconds=_loading_seconds(some),
             )
+
+
+def _loading_seconds(measurements: pd.DataFrame) -> float | None:
+    passes = measurements[(measurements["phase_steps"].fillna(0) > 0) & (measurements["waiting_seconds"] > 0)]
+    return None if passes.empty else float(passes["waiting_seconds"].sum() / passes["phase_steps"].sum())

@@ -11,12 +11,14 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 
 class Operation(NamedTuple):
-    """What one operation does. `kind` is one of those below; `phase` is forward, backward or optimizer.
+    """What one operation does.
 
+    `phase`                         forward, backward or optimizer.
+    `kind`                          one of those below, or convolution, convolution_input and convolution_weight (the
+                                    gradients of its operands), matmul, attention, reduce, elementwise, optimizer.
     `read_bytes`, `written_bytes`   of its operands and results, as recorded in fp32.
     `groups`, `m`, `n`, `k`         as `groups` matrix products of (m, k) and (k, n): a convolution has m positions of
                                     all images, n channels out and k channels in, of a group.
@@ -79,11 +81,8 @@ _REDUCTIONS = {"sum", "mean", "var", "var_mean", "std", "std_mean", "amax", "ami
 _REDUCTIONS |= {"linalg_vector_norm", "logsumexp", "prod", "any", "all", "nll_loss_forward", "mse_loss"}
 _NO_WORK = ("empty", "new_empty", "_unsafe_view", "lift_fresh", "_local_scalar_dense", "detach")
 
-KINDS = (
-    *("convolution", "convolution_input", "convolution_weight", "matmul", "attention"),
-    *dict.fromkeys(_KIND_OF_NAME.values()),
-    *("pool", "copy", "gather", "reduce", "elementwise", "optimizer"),
-)
+FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
+"""Matrix products of a fused attention."""
 
 
 def operations(phase: str, function: Any, args: tuple, kwargs: dict, out: Any) -> Iterator[Operation]:
@@ -98,7 +97,7 @@ def operations(phase: str, function: Any, args: tuple, kwargs: dict, out: Any) -
     elif name in ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "_addmm_activation"):
         yield _matmul(phase, name, args, kwargs, out)
     elif "attention" in name:
-        yield _attention(phase, function, args, kwargs, out)
+        yield _attention(phase, name, args, kwargs, out)
     else:
         kind = "optimizer" if phase == "optimizer" else _kind(name)
         changed = args[:1] if out is None else out  # a foreach function changes its first operand, and gives nothing
@@ -173,15 +172,24 @@ def _matmul(phase: str, name: str, args: tuple, kwargs: dict, out: torch.Tensor)
     return Operation(phase, "matmul", 2 * groups * m * n * k, _bytes(args, kwargs), _bytes(out), groups, m, n, k, 1)
 
 
-def _attention(phase: str, function: Any, args: tuple, kwargs: dict, out: Any) -> Operation:
-    """A fused attention: FLOPs by torch's counter where it knows the function; the scores never reach memory."""
-    counter = flop_registry.get(function.overloadpacket)
-    flops = int(counter(*args, **kwargs, out_val=out)) if counter else 0
-    query = next(one for one in _tensors(args, kwargs) if one.ndim == 4)
-    batch, heads, length, width = query.shape
-    return Operation(
-        phase, "attention", flops, _bytes(args, kwargs), _bytes(out), batch * heads, length, width, width, 1
-    )
+def _attention(phase: str, name: str, args: tuple, kwargs: dict, out: Any) -> Operation:
+    """torch's own fused attention, as `attention_operation` counts it."""
+    backward = "backward" in name  # its first operand is the gradient
+    query, key = args[1:3] if backward else args[:2]
+    products = BACKWARD_PRODUCTS if backward else FORWARD_PRODUCTS
+    return attention_operation(query, key, products, _bytes(args, kwargs), _bytes(out))._replace(phase=phase)
+
+
+def attention_operation(
+    query: torch.Tensor, key: torch.Tensor, products: int, read_bytes: int, written_bytes: int
+) -> Operation:
+    """A fused attention of (…, length, width): its scores never reach memory. Backward has five matrix products for
+    the two of forward, since the scores are computed anew (Dao, "FlashAttention-2", 2023).
+    """
+    length, width = query.shape[-2:]
+    groups = query.numel() // (length * width)
+    flops = products * 2 * groups * length * key.shape[-2] * width
+    return Operation("", "attention", flops, read_bytes, written_bytes, groups, length, key.shape[-2], width, 1)
 
 
 def _tensors(*parts: Any) -> list[torch.Tensor]:

@@ -25,7 +25,9 @@ from epochbench.prediction.attention import FusedAttention
 from epochbench.prediction.autocast import MetaAutocast
 from epochbench.prediction.operations import Operation, operations
 from epochbench.training import pair, to_device
-from epochbench.workload import Workload
+from epochbench.workload import Workload, check_tensors
+
+RECURRENT = "recurrent layers are predicted step by step, which is slower than cuDNN runs them"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +48,7 @@ class Memory:
 class Recording:
     """What one step of `samples` samples does: each distinct operation with how often, and its memory.
 
-    `note` says why it was recorded on the CPU instead of the meta device, where it was.
+    `note` says why it was recorded on the CPU instead of the meta device, or what is not as on a GPU; None otherwise.
     """
 
     operations: tuple[tuple[Operation, int], ...]
@@ -139,6 +141,8 @@ def _record_on(
 ) -> Recording:
     batch = one_batch(workload)
     model = _make_model(workload, recorder).to(device).train(training)
+    if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
+        note = RECURRENT
     loss_function = workload.loss
     if isinstance(loss_function, nn.Module):
         loss_function = copy.deepcopy(loss_function).to(device)
@@ -273,12 +277,25 @@ def one_batch(workload: Workload) -> Any:
     data = workload.train_data
     if callable(data) and not isinstance(data, (Dataset, tuple)):
         data = data()
+    if isinstance(data, tuple):
+        return tensors_of(data, workload.batch_size)  # a feed would copy them
     feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0, field="Workload.train_data")
     if not isinstance(data, Dataset):
         return next(iter(feed.epoch(0, 1)))
     count = min(workload.batch_size, feed.samples)
     one = default_collate([data[0]])
     return map_leaves(one, lambda part: _times(part, count))
+
+
+def tensors_of(data: tuple, batch_size: int) -> tuple[torch.Tensor, ...]:
+    """The first batch of tensors of equal length. Raises InputError where they are none, or empty."""
+    try:
+        check_tensors("Workload.train_data", data)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+    if not len(data[0]):
+        raise InputError("Workload.train_data makes no batch: it holds 0 samples")
+    return tuple(tensor[:batch_size] for tensor in data)
 
 
 def _times(part: Any, count: int) -> Any:

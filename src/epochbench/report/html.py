@@ -117,9 +117,7 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
     recently = recent(results, everything)
     shown = without_sweeps(recently.results)
     newest = rows_without_sweeps(recently.speedups, recently.results)
-    compared, jobs, steps = (
-        _by_workload(table, shown.runs) for table in (newest, projections(shown), phases(shown))
-    )
+    compared, jobs, steps = (_by_workload(table, shown.runs) for table in (newest, projections(shown), phases(shown)))
     held_back, gained = (_by_workload(table, shown.runs) for table in (diagnoses(shown), gains(shown)))
     sweeps = break_even(recently.results)
     races = shown_races(shown, jobs)
