@@ -14,7 +14,8 @@ class FakeRace:
 
     `factors` maps a field of a recipe, or (field, value), to what it makes of the article's step; `noise` maps a
     field to factors by replicate. `first_step`, `status` and `losses` map a field to what becomes of them. A
-    measurement takes `cost` seconds of `clock`, the preparation `preparing`. `at` calls a function before the
+    measurement takes `cost` seconds of `clock`, the preparation `preparing`; `threads` compute, and other processes
+    take `other_cpu_share` of the CPUs. `at` calls a function before the
     measurement of that number, from 1. `raced` are the recipes of each race, `order` those of each measurement.
     """
 
@@ -22,9 +23,8 @@ class FakeRace:
         self.factors, self.noise, self.first_step, self.status, self.losses, self.at = (
             table.pop(name, {}) for name in ("factors", "noise", "first_step", "status", "losses", "at")
         )
-        self.cost, self.preparing, self.threads = (
-            table.pop(name, usual) for name, usual in (("cost", 10.0), ("preparing", 2.0), ("threads", 8))
-        )
+        usual = {"cost": 10.0, "preparing": 2.0, "threads": 8, "other_cpu_share": 0.0}
+        self.cost, self.preparing, self.threads, self.share = (table.pop(name, usual[name]) for name in usual)
         assert not table
         self.began = self.now = 1000.0
         self.measured, self.raced, self.order = 0, [], []
@@ -90,6 +90,6 @@ class FakeRace:
             job_epochs=workload.epochs, steps_per_epoch=STEPS, epoch_steps=STEPS, whole_epochs=True,
             evaluation_steps_per_epoch=0, train_samples=STEPS * BATCH, threads=self.threads,
             recipe_settings=recipe.settings, weights_hash="w", order_hash="o", synchronized=True,
-            first_step_seconds=sum(self.of(self.first_step, recipe)),
+            other_cpu_share=self.share, first_step_seconds=sum(self.of(self.first_step, recipe)),
             losses=[(1 + gap) * 2.0 * 0.97**step for step in range(32)],
         )  # fmt: skip

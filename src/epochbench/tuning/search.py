@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from epochbench.analysis.flags import flags
 from epochbench.analysis.gains import gain
 from epochbench.analysis.sides import Side
 from epochbench.analysis.speedup import speedup
@@ -23,6 +24,7 @@ from epochbench.tuning.candidates import Candidate, candidates, recipe_of, why_n
 from epochbench.tuning.racing import NotMeasured, OutOfTime, Racing
 
 REPLICATES = 3
+NOISE = "within the noise"
 COMPILING_SECONDS = 20.0
 """What compiling is expected to add to a race before it was seen: the first measurement compiles, and the later ones
 find the code in torch's cache."""
@@ -136,7 +138,10 @@ class Search:
         """(the figures of `side` over `base`, why it is not kept; None where it is)."""
         row = gain(base, side)
         parity = gain(self._sides[ARTICLE.name], side)["parity"]
-        return row, why_dropped(row, parity)
+        reason = why_dropped(row, parity)
+        if reason == NOISE and (noted := flags(side) or flags(base)):
+            reason = f"{reason} ({'; '.join(noted)})"
+        return row, reason
 
     def _confirm(self) -> Found:
         """Race what was kept against the article's loop, and give it up where it is not faster."""
@@ -171,7 +176,7 @@ def why_dropped(row: Row, parity: str) -> str | None:
     if not parity.startswith("same"):
         return f"the losses are not shown to be the article's: {parity}"
     if row["low"] <= 1:
-        return "slower" if row["high"] < 1 else "within the noise"
+        return "slower" if row["high"] < 1 else NOISE
     if row["job_speedup"] is None:
         return "the whole job cannot be projected"
     if row["job_speedup"] < 1:
