@@ -148,6 +148,23 @@ def install_and_keep_the_clock(**options):
     return CLOCK
 
 
+def sleepy_by_the_clock():
+    """A data set of 64 items of (8,) and a class of 3, each of which takes 5 ms of the host by CLOCK."""
+    import torch
+    from torch.utils.data import Dataset
+
+    class Sleepy(Dataset):
+        def __len__(self):
+            return 64
+
+        def __getitem__(self, index):
+            if CLOCK is not None:  # there is none while the data are looked at before the race
+                CLOCK.advance(5e-3)
+            return torch.full((8,), float(index)), index % 3
+
+    return Sleepy()
+
+
 def install_with_known_costs():
     """`sim`, on which a product of tensors takes 1 ms and all else nothing; the clock is kept for `known_step`."""
     work = lambda name, *_: 1e-3 if name.startswith("aten.mul.") else 0.0

@@ -142,15 +142,20 @@ def job_time_figure(projections: pd.DataFrame) -> Figure:
     return figure
 
 
+def ratio_axis(axes: Axes, rows: pd.DataFrame) -> None:
+    """A log axis around 1×, with its line, that holds the ratios of the rows and their intervals."""
+    ends = pd.concat([rows[name].astype(float).dropna() for name in ("speedup", "low", "high")])
+    low, high = limits(pd.concat([ends, pd.Series([0.5, 2.0])]), least_span=4)
+    log_axis(axes, low, high, RATIOS, base=2, keep=1.0)
+    axes.axvline(1, color=SOFT.light, linewidth=1.5, zorder=1.5)
+
+
 def speedup_figure(speedups: pd.DataFrame) -> Figure:
     """A lane a comparison, in the colour of the faster device or grey; hollow where it has no interval."""
     with plain_style():
         rows, height = placed(few(drawable_speedups(speedups), MOST_LANES), shared_heading=False)
         figure, axes = canvas(height, left=EDGE, below=LANE)
-        ends = pd.concat([rows[name].astype(float).dropna() for name in ("speedup", "low", "high")])
-        low, high = limits(pd.concat([ends, pd.Series([0.5, 2.0])]), least_span=4)
-        log_axis(axes, low, high, RATIOS, base=2, keep=1.0)
-        axes.axvline(1, color=SOFT.light, linewidth=1.5, zorder=1.5)
+        ratio_axis(axes, rows)
         _name_sides(axes, rows, y=height + AXIS + LANE / 2)
         colours = [_faster(row) for row in rows.to_dict("records")]
         for row, colour in zip(rows.to_dict("records"), colours, strict=True):

@@ -17,13 +17,11 @@ from epochbench.report.canvas import (
     few,
     guide,
     headings,
-    limits,
-    log_axis,
     placed,
     plain_style,
     write,
 )
-from epochbench.report.charts import MOST_LANES, RATIOS, dots, drawable_speedups, interval
+from epochbench.report.charts import MOST_LANES, dots, drawable_speedups, interval, ratio_axis
 from epochbench.report.palette import SOFT, device_ink, device_shade
 from epochbench.report.svg import to_svg
 from epochbench.report.wording import device_word, shortened, speedup_words, times
@@ -55,10 +53,7 @@ def gain_figure(gains: pd.DataFrame) -> Figure:
     with plain_style():
         rows, height = placed(_lanes(gains), shared_heading=True)
         figure, axes = canvas(height, left=RECIPES, below=LANE)
-        ends = pd.concat([rows[name].astype(float).dropna() for name in ("speedup", "low", "high")])
-        low, high = limits(pd.concat([ends, pd.Series([0.5, 2.0])]), least_span=4)
-        log_axis(axes, low, high, RATIOS, base=2, keep=1.0)
-        axes.axvline(1, color=SOFT.light, linewidth=1.5, zorder=1.5)
+        ratio_axis(axes, rows)
         for x, side, words in ((RECIPES, "left", "◂ slower"), (WIDTH - VALUES, "right", "faster ▸")):
             write(axes, x, height + AXIS + LANE / 2, words, ha=side, color=SOFT.light, fontsize=12)
         for row in rows.to_dict("records"):
