@@ -2,7 +2,7 @@
 
     pytest bench/test_overhead.py --benchmark-only
 
-The two take turns, an epoch of 40 steps of the CNN each, the smallest step of the suites; the ratio is that of the
+The two take turns, an epoch of 20 steps of the CNN each, the smallest step of the suites; the ratio is that of the
 medians.
 """
 
@@ -16,7 +16,7 @@ from epochbench.loading import open_feed
 from epochbench.measure.protocol import Progress
 from models import cnn
 
-STEPS, ROUNDS, WARM_ROUNDS = 40, 40, 3
+STEPS, ROUNDS, WARM_ROUNDS = 20, 120, 5
 
 
 def test_overhead(benchmark, capsys, race_data):

@@ -49,10 +49,14 @@ class FakeRace:
 
     def measure(self, workload, contender, replicate, hooks):
         self.measured += 1
-        self.at.get(self.measured, lambda: None)()
-        self.tell(hooks, workload, contender, replicate)
         recipe = contender.recipe
         who = {"workload": workload.name, "recipe": recipe.name, "device": contender.device}
+        try:
+            self.at.get(self.measured, lambda: None)()
+        except KeyboardInterrupt:
+            hooks.on_records([MeasurementRecord(**who, replicate=replicate, status="interrupted", reason="Ctrl-C")])
+            raise
+        self.tell(hooks, workload, contender, replicate)
         ended = self.of(self.status, recipe)
         if ended:
             where = {} if ended[-1][0] == "skipped" else {"replicate": replicate}

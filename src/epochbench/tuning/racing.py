@@ -95,6 +95,8 @@ class _Watch:
         self.records += records
         for one in records:
             if isinstance(one, MeasurementRecord):
+                if one.status == "interrupted":
+                    return  # KeyboardInterrupt follows, and is not to be hidden
                 if one.status != "ok":
                     raise NotMeasured(one)
                 now = self.racing.clock()
