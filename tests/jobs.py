@@ -14,6 +14,26 @@ def add(emit, counters, clock, *, first, second):
     return first + second
 
 
+def emit_and_leave_a_mark(emit, counters, clock, *, file, before_seconds):
+    time.sleep(before_seconds)
+    emit({"kind": "number", "number": 1})
+    with open(file, "a") as stream:
+        stream.write(f"{os.getpid()}\n")
+    time.sleep(0.5)
+
+
+def emit_many(emit, counters, clock, *, count, then_seconds=0.0):
+    for number in range(count):
+        emit({"kind": "number", "number": number})
+    time.sleep(then_seconds)
+
+
+def write_numbers(file, messages):
+    """A worker's will."""
+    with open(file, "a") as stream:
+        stream.write("".join(f"{message['number']}\n" for message in messages) + "end\n")
+
+
 def names_of_threads_and_start_method(emit, counters, clock):
     return {"start_method": multiprocessing.get_start_method(), "group": os.getpgid(0), "pid": os.getpid()}
 

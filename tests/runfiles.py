@@ -156,6 +156,7 @@ def run_lines(
     recipe: str = "article",
     losses: Sequence[float | None] | None = None,
     evaluation_share: float = 0.2,
+    predictions: Sequence[Mapping[str, Any]] = (),
     end: str | None = "finished",
 ) -> list[dict[str, Any]]:
     """The records of one run, as dicts, in the order in which a run writes them.
@@ -165,6 +166,7 @@ def run_lines(
     failed     {("cnn", "cuda", 1): ("out_of_memory", "CUDA out of memory")}: it ended so, without epochs
     changes    {("cnn",): {...}, ("cnn", "cuda"): {...}, ("cnn", "cuda", 1): {...}}: fields of measurements;
                "evaluation_steps" and "mean_loss" change the epochs. The narrower key wins.
+    predictions  records of predictions, see `prediction`
     end        status of the end record; None writes none (the run was cut)
     """
     if workloads is None:
@@ -209,6 +211,7 @@ def run_lines(
                 lines += epochs
                 clock = epochs[-1]["at_seconds"]
             lines.append(_measurement(who, facts, place, status, reason, clock, losses))
+    lines += [dict(one) for one in predictions]
     if end is not None:
         lines.append(
             {
@@ -220,6 +223,18 @@ def run_lines(
             }
         )
     return lines
+
+
+def prediction(workload: str, card: str, step: float, low: float, high: float, **changes: Any) -> dict[str, Any]:
+    """The record of one predicted card; an evaluation's step takes a quarter of a training step."""
+    return {
+        "kind": "prediction", "workload": workload, "recipe": "article", "card": card, "card_name": card.upper(),
+        "device": None, "precision": "fp32", "step_seconds": step, "low": low, "high": high,
+        "unstarved_seconds": step, "loading_seconds": None, "evaluation_step_seconds": step / 4,
+        "evaluation_low": low / 4, "evaluation_high": high / 4, "limited_by": "launches",
+        "memory_bytes": 2_000_000_000, "card_memory_bytes": 16_000_000_000, "fits": True, "note": None,
+        "reason": None,
+    } | changes  # fmt: skip
 
 
 def _devices(workloads: Mapping[str, Mapping[str, Any]], skipped: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -130,3 +130,22 @@ def test_a_race_finds_the_speedup_that_is_known(tmp_path):
     assert row["seconds"] == pytest.approx(20 * 4e-3, rel=0.01)
     assert row["speedup"] == pytest.approx(3.0, rel=0.02)
     assert row["replicates"] == 4
+
+
+def test_a_model_that_goes_back_to_the_cpu_is_no_measurement_of_the_accelerator():
+    """A step as in a script of somebody who had no GPU: it would be timed as the accelerator's."""
+
+    def step(model, batch):
+        return torch.nn.functional.cross_entropy(model.cpu()(batch[0].cpu()), batch[1].cpu())
+
+    messages = []
+    outcome = worker.run(
+        jobs.measure_beside_the_truth,
+        pack(module=__name__, workload=replace(WORKLOADS["tabular"], step=step, loss=None), recipe=QUIET),
+        {"device": "sim", "quick_steps": 2},
+        prepare=simulated.prepare(),
+        on_messages=messages.extend,
+    )
+    assert outcome.status == "failed"
+    assert "tabular: the training moved the model to cpu while sim is measured" in outcome.reason
+    assert messages == []

@@ -1,13 +1,11 @@
 """What people's own workloads get wrong: each a line that names the workload and the cause; the others go on."""
 
-import json
-
 import pytest
 
-from tests.test_pytest_plugin import SUITE, of
+from tests.sessions import HELP, ONE, lines, of, run
 
-HELP = (
-    SUITE.partition("def test_blobs")[0]
+SUITE = (
+    HELP
     + """
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
@@ -73,36 +71,27 @@ CASES = {
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
     """One session of all the cases and of a good race at the end → (its output, its records)."""
-    import os
-    import subprocess
-    import sys
-    from pathlib import Path
-
     folder = tmp_path_factory.mktemp("bad")
     tests = "".join(
         f"\ndef test_{name}(race):\n    race(workload(name={name!r}, {changes}))\n"
         for name, (changes, _) in CASES.items()
     )
-    (folder / "bench_bad.py").write_text(f"{HELP}{tests}\ndef test_good(race):\n    race(workload(name='good'))\n")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "bench_bad.py", "--benchmark-only"]
-    options = ["--race-devices=cpu", "--race-replicates=1", "-rf"]
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
-    ran = subprocess.run([*command, *options], cwd=folder, env=environment, capture_output=True, text=True)
-    (file,) = (folder / "results/runs").glob("*.jsonl")
-    return ran, [json.loads(line) for line in file.read_text().splitlines()]
+    (folder / "bench_bad.py").write_text(f"{SUITE}{tests}\ndef test_good(race):\n    race(workload(name='good'))\n")
+    ran = run(folder, "bench_bad.py", *ONE, "-rf")
+    return str(ran.result.stdout), lines(ran)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_bad_workload_is_told_in_one_line_with_its_name_and_its_cause(session, name):
-    ran, _ = session
-    told = [line for line in ran.stdout.splitlines() if CASES[name][1] in line]
-    assert told, ran.stdout
+    output, _ = session
+    told = [line for line in output.splitlines() if CASES[name][1] in line]
+    assert told, output
     assert any(name in line for line in told), told
 
 
 def test_the_others_go_on_and_each_failure_is_recorded_with_its_reason(session):
-    ran, records = session
-    assert f"{len(CASES)} failed, 1 passed" in ran.stdout
+    output, records = session
+    assert f"{len(CASES)} failed, 1 passed" in output
     assert [one["status"] for one in of(records, "measurement", workload="good")] == ["ok"]
     ended = {one["workload"]: one for one in of(records, "measurement")}
     assert ended["out_of_memory"]["status"] == "out_of_memory"

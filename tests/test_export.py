@@ -14,7 +14,7 @@ from epochbench.cli import app
 from epochbench.report import export
 from tests.runfiles import NO_DRIVER, make_run
 
-NAMES = {"runs", "measurements", "epochs", "speedups", "projections", "phases", "energy"}
+NAMES = {"runs", "measurements", "epochs", "speedups", "projections", "phases", "energy", "predictions"}
 EXACT = {"float_precision": "round_trip"} if pd.__version__ < "3" else {}
 LISTS = {"losses", "losses_without_dropout", "throttled"}
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "＝1"]

@@ -3,74 +3,39 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 
 from epochbench.analysis.speedups import speedups
 from epochbench.records.store import load
+from tests.sessions import (
+    LONG,
+    ROOT,
+    SIMULATED,
+    SUITE,
+    finish,
+    lines,
+    lines_of,
+    needs_signals,
+    of,
+    run,
+    run_suite,
+    start,
+    wait_until,
+)
 from tests.simulated.needed import needs_sim
-
-ROOT = Path(__file__).parents[1]
-
-SUITE = """
-import torch
-from torch import nn
-from epochbench import Workload
-
-def workload(**changes):
-    torch.manual_seed(0)
-    fields = dict(
-        name="blobs",
-        model=lambda: nn.Linear(4, 3),
-        train_data=(torch.randn(64, 4), torch.randint(3, (64,))),
-        test_data=(torch.randn(32, 4), torch.randint(3, (32,))),
-        loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        batch_size=16,
-        epochs=5,
-        quick_steps=8,
-    )
-    return Workload(**fields | changes)
-
-def test_blobs(race):
-    race(workload())
-"""
-
-SIMULATED = """
-def pytest_race_prepare(config):
-    from tests.simulated import device
-
-    return device.prepare()
-"""
 
 
 @pytest.fixture
 def project(pytester, monkeypatch):
-    """A user's project with one suite, which `run` runs with options and `lines` reads the run file of."""
+    """A user's project with one suite, which `run_suite` runs with options and `lines` reads the run file of."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makepyfile(bench_blobs=SUITE)
     return pytester
 
 
-def run(project, *options, suite="bench_blobs.py"):
-    return project.runpytest_subprocess(suite, "--benchmark-only", *options)
-
-
-def lines(project):
-    files = sorted((project.path / "results/runs").glob("*.jsonl"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-def of(records, kind, **fields):
-    return [r for r in records if r["kind"] == kind and all(r[key] == value for key, value in fields.items())]
-
-
 def test_a_recipe_that_a_device_cannot_do_is_skipped_with_the_reason_and_the_others_are_raced(project):
-    result = run(project, "-rs", "--race-devices", "cpu", "--race-recipes", "article,bf16,fp16")
+    result = run_suite(project, "-rs", "--race-devices", "cpu", "--race-recipes", "article,bf16,fp16")
     result.assert_outcomes(passed=2, skipped=1)
     result.stdout.fnmatch_lines(["SKIPPED*fp16 is refused on the CPU*"])
     found = of(lines(project), "measurement")
@@ -84,7 +49,7 @@ def test_a_recipe_that_a_device_cannot_do_is_skipped_with_the_reason_and_the_oth
 
 
 def test_a_users_suite_is_raced_and_leaves_run_file_table_and_page(project):
-    result = run(project, "-rs", "--benchmark-json", "x.json", "--race-label", "my desk")
+    result = run_suite(project, "-rs", "--benchmark-json", "x.json", "--race-label", "my desk")
     result.assert_outcomes(passed=1, skipped=1)
     records = lines(project)
     assert [record["kind"] for record in records][:1] == ["run"]
@@ -125,7 +90,7 @@ def test_a_users_suite_is_raced_and_leaves_run_file_table_and_page(project):
 @needs_sim
 def test_two_devices_are_interleaved_and_each_replays_its_own_epochs(project):
     project.makeconftest(SIMULATED)
-    result = run(project, "--race-devices", "cpu,sim", "--benchmark-json", "x.json", "-p", "no:randomly")
+    result = run_suite(project, "--race-devices", "cpu,sim", "--benchmark-json", "x.json", "-p", "no:randomly")
     result.assert_outcomes(passed=2)
     records = lines(project)
     measured = of(records, "measurement")
@@ -145,19 +110,19 @@ def test_two_devices_are_interleaved_and_each_replays_its_own_epochs(project):
 @needs_sim
 def test_selecting_one_device_races_it_alone(project):
     project.makeconftest(SIMULATED)
-    result = run(project, "--race-devices", "cpu,sim", "-k", "sim", "--race-replicates", "2")
+    result = run_suite(project, "--race-devices", "cpu,sim", "-k", "sim", "--race-replicates", "2")
     result.assert_outcomes(passed=1, deselected=1)
     assert [m["device"] for m in of(lines(project), "measurement")] == ["sim", "sim"]
 
 
 def test_disabled_benchmarks_run_two_steps_here_and_leave_nothing(project):
-    result = project.runpytest_subprocess("bench_blobs.py", "--benchmark-disable", "-k", "cpu")
+    result = run(project.path, "bench_blobs.py", "--benchmark-disable", "-k", "cpu").result
     result.assert_outcomes(passed=1, deselected=1)
     assert not (project.path / "results").exists()
 
 
 def test_collecting_trains_nothing(project):
-    result = project.runpytest_subprocess("bench_blobs.py", "--collect-only", "-q")
+    result = run(project.path, "bench_blobs.py", "--collect-only", "-q").result
     result.stdout.fnmatch_lines(["bench_blobs.py::test_blobs[[]cpu[]]", "bench_blobs.py::test_blobs[[]*[]]"])
     assert not (project.path / "results").exists()
 
@@ -165,7 +130,7 @@ def test_collecting_trains_nothing(project):
 def test_a_users_own_mark_group_and_grouping_hold(project):
     suite = SUITE.replace("def test_blobs", "import pytest\n@pytest.mark.benchmark(group='mine')\ndef test_blobs")
     project.makepyfile(bench_marked=suite + "\ndef test_plain(benchmark):\n    benchmark(lambda: None)\n")
-    result = run(
+    result = run_suite(
         project,
         "--benchmark-group-by=func",
         "--benchmark-columns=min,rounds",
@@ -204,7 +169,7 @@ FAULTS = {
 def test_what_is_wrong_with_a_workload_is_told_and_the_others_go_on(project):
     tests = "".join(f"\ndef test_{name}(race):\n    {body}\n" for name, (body, _) in FAULTS.items())
     project.makepyfile(bench_faults=SUITE + tests)
-    result = run(project, "--race-devices=cpu", "--race-replicates=1", "-rf", suite="bench_faults.py")
+    result = run_suite(project, "--race-devices=cpu", "--race-replicates=1", "-rf", suite="bench_faults.py")
     result.assert_outcomes(passed=1, failed=6)
     text = result.stdout.str()
     for name, (_, words) in FAULTS.items():
@@ -219,7 +184,7 @@ def test_a_diverging_training_is_invalid_and_fails_no_test(project):
         "race(workload())", "race(workload(loss=lambda output, target: output.sum() * float('nan')))"
     )
     project.makepyfile(bench_nan=suite)
-    result = run(project, "--race-devices=cpu", "--race-replicates=1", suite="bench_nan.py")
+    result = run_suite(project, "--race-devices=cpu", "--race-replicates=1", suite="bench_nan.py")
     result.assert_outcomes(passed=1)
     (measured,) = of(lines(project), "measurement")
     assert (measured["status"], measured["reason"]) == ("invalid", "the loss is nan at training step 1")
@@ -243,7 +208,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("options", "words"), WRONG, ids=[options[0] for options, _ in WRONG])
 def test_a_wrong_option_is_one_clear_line_and_trains_nothing(project, options, words):
-    result = run(project, *options)
+    result = run_suite(project, *options)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     errors = [line for line in result.errlines + result.outlines if words in line]
     assert len(errors) == 1
@@ -251,7 +216,7 @@ def test_a_wrong_option_is_one_clear_line_and_trains_nothing(project, options, w
     assert not (project.path / "results").exists()
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGINT")
+@needs_signals
 def test_an_interrupt_keeps_the_finished_epochs_and_ends_the_workers(project):
     slow = SUITE.replace("quick_steps=8", "quick_steps=8, step=slow_step").replace(
         "def workload",
@@ -259,20 +224,14 @@ def test_an_interrupt_keeps_the_finished_epochs_and_ends_the_workers(project):
         "    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n\ndef workload",
     )
     project.makepyfile(bench_slow=slow)
-    command = [sys.executable, "-m", "pytest", "bench_slow.py", "--benchmark-only", "--race-devices=cpu"]
-    command += ["--race-epochs=200", "--race-steps=4", "--benchmark-json=x.json"]
-    process = subprocess.Popen(
-        command, cwd=project.path, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    deadline = time.monotonic() + 90
-    while time.monotonic() < deadline and len(of(lines(project), "epoch")) < 3:
-        time.sleep(0.2)
+    process = start(project.path, "bench_slow.py", *LONG, "--race-epochs=200", "--benchmark-json=x.json")
+    assert wait_until(lambda: len(of(lines_of(project.path), "epoch")) >= 3, seconds=90)
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    ran = finish(process, project.path, seconds=60)
+    assert ran.code == pytest.ExitCode.INTERRUPTED, ran.output
     records = lines(project)
     assert len(of(records, "epoch")) >= 3
     assert [m["status"] for m in of(records, "measurement")] == ["interrupted"]
     assert records[-1]["status"] == "interrupted"
-    assert "Traceback" not in output
+    assert "Traceback" not in ran.output
     assert load(project.path / "results/runs").epochs["seconds"].notna().all()

@@ -8,9 +8,23 @@ import pytest
 
 from epochbench.analysis.gains import gains
 from epochbench.records.store import load
+from tests.sessions import (
+    ONE,
+    ROOT,
+    SIMULATED,
+    finish,
+    is_gone,
+    lines,
+    lines_of,
+    needs_signals,
+    of,
+    processes_of,
+    run,
+    run_suite,
+    start,
+    wait_until,
+)
 from tests.simulated.needed import needs_sim
-from tests.test_pytest_plugin import ROOT, SIMULATED, lines, of, run
-from tests.test_pytest_session import ONE, finish, is_gone, lines_of, needs_signals, processes_of, start, wait_until
 
 SUITE = """
 import torch
@@ -49,7 +63,7 @@ def project(pytester, monkeypatch):
 
 def test_recipes_are_raced_side_by_side_and_one_that_the_cpu_cannot_do_is_skipped_with_the_reason(project):
     options = ["--race-devices", "cpu", "--race-recipes", "article,tuned,pinned", "--race-replicates", "2"]
-    result = run(project, "-rs", "-v", "-W", "error", *options)
+    result = run_suite(project, "-rs", "-v", "-W", "error", *options)
     result.assert_outcomes(passed=2, skipped=1)
     result.stdout.fnmatch_lines(["*::test_blobs[[]cpu[]] PASSED*", "*::test_blobs[[]cpu-tuned[]] PASSED*"])
     result.stdout.fnmatch_lines(["SKIPPED*cpu-pinned: on the CPU no batch is copied*"])
@@ -81,7 +95,7 @@ def test_what_a_tuned_recipe_leaves_out_of_tensors_is_in_its_record(project):
     suite = SUITE.replace("train_data=TensorDataset(inputs, targets)", "train_data=(inputs, targets)")
     project.makepyfile(bench_tensors=suite)
     options = ["--race-devices", "cpu", "--race-recipes", "tuned", "--race-replicates", "1"]
-    run(project, *options, suite="bench_tensors.py").assert_outcomes(passed=1)
+    run_suite(project, *options, suite="bench_tensors.py").assert_outcomes(passed=1)
     (found,) = of(lines(project), "measurement")
     assert found["recipe_left_out"] == ["resident: the data are tensors, which lie on the device already"]
     assert found["recipe_settings"] == {"channels_last": True}
@@ -90,7 +104,7 @@ def test_what_a_tuned_recipe_leaves_out_of_tensors_is_in_its_record(project):
 def test_a_session_with_workers_warns_of_nothing_and_leaves_no_process(project):
     before = {child.pid for child in psutil.Process(os.getpid()).children(recursive=True)}
     options = ["--race-devices", "cpu", "--race-recipes", "workers", "--race-replicates", "2", "-W", "error"]
-    result = run(project, *options)
+    result = run_suite(project, *options)
     result.assert_outcomes(passed=1)
     assert "Warning" not in result.stdout.str()
     assert {child.pid for child in psutil.Process(os.getpid()).children(recursive=True)} <= before
@@ -124,7 +138,7 @@ def test_ctrl_c_ends_the_processes_of_a_loader_too(tmp_path):
 
 
 def test_an_unknown_recipe_is_refused_in_one_line_with_those_there_are(project):
-    result = run(project, "--race-recipes", "article,fastest")
+    result = run_suite(project, "--race-recipes", "article,fastest")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     (line,) = [line for line in result.stderr.lines if line.strip()]
     assert line.startswith("ERROR: --race-recipes: no recipe is named 'fastest'; there is article, tuned, unread")
@@ -133,7 +147,7 @@ def test_an_unknown_recipe_is_refused_in_one_line_with_those_there_are(project):
 
 def test_with_benchmarks_disabled_each_recipe_does_its_two_steps_here(project):
     options = ["--benchmark-disable", "--race-devices", "cpu", "--race-recipes", "article,one-thread,resident,pinned"]
-    result = project.runpytest_subprocess("bench_blobs.py", "-W", "error", *options)
+    result = run(project.path, "bench_blobs.py", "-W", "error", *options).result
     result.assert_outcomes(passed=3, skipped=1)
     assert not (project.path / "results").exists()
 
@@ -142,7 +156,7 @@ def test_with_benchmarks_disabled_each_recipe_does_its_two_steps_here(project):
 def test_two_devices_and_two_recipes_make_four_cases_and_a_best(project):
     project.makeconftest(SIMULATED)
     options = ["--race-devices", "cpu,sim", "--race-recipes", "article,unread", "--race-replicates", "1"]
-    result = run(project, "-v", *options)
+    result = run_suite(project, "-v", *options)
     result.assert_outcomes(passed=4)
     for case in ("cpu", "sim", "cpu-unread", "sim-unread"):
         result.stdout.fnmatch_lines([f"*::test_blobs[[]{case}[]] PASSED*"])

@@ -17,9 +17,8 @@ from epochbench.records.store import RunWriter, load
 from epochbench.workload import Sweep
 from models.perceptron import Perceptron
 from tests import jobs
+from tests.sessions import HELP, ROOT, run
 from tests.simulated.needed import needs_sim
-from tests.test_pytest_plugin import ROOT
-from tests.test_pytest_session import HELP, run
 
 FIXED, ON_SIM, ON_CPU = 4e-3, 12.5e-6, 100e-6
 """Seconds of a step on `sim`, of a sample there, and of a sample on the CPU."""

@@ -18,7 +18,7 @@ from epochbench.records.store import load
 from epochbench.tuning import command
 from epochbench.tuning.choices import device_name
 from epochbench.tuning.racing import Racing
-from tests.test_pytest_plugin import ROOT, lines, of, run
+from tests.sessions import ROOT, lines, of, run_suite
 from tests.test_pytest_recipes import SUITE
 from tests.tuning.fakerace import FakeRace
 from tests.tuning.test_search import UNREAD, stop
@@ -195,7 +195,7 @@ def choose(project, **changes):
 
 
 def race_tuned(project):
-    result = run(project, "--race-devices", "cpu", "--race-recipes", "article,tuned", "--race-replicates", "1")
+    result = run_suite(project, "--race-devices", "cpu", "--race-recipes", "article,tuned", "--race-replicates", "1")
     result.assert_outcomes(passed=2)
     first, *records = lines(project)
     settings = {one["recipe"]: one["recipe_settings"] for one in of(records, "measurement")}
@@ -215,11 +215,11 @@ def test_the_choice_of_another_device_is_not_used(project):
 
 def test_a_damaged_file_of_choices_stops_the_session_in_one_line_before_anything_trains(project):
     choose(project, settings={"precision": "fp16"})
-    result = run(project, "--race-devices", "cpu", "--race-recipes", "tuned")
+    result = run_suite(project, "--race-devices", "cpu", "--race-recipes", "tuned")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     (line,) = [line for line in result.stderr.lines if line.strip()]
     assert "tuned.json: choices.0.settings.precision: " in line
     assert not (project.path / "results/runs").exists()
-    run(project, "--race-devices", "cpu", "--race-recipes", "article", "--race-replicates", "1").assert_outcomes(
-        passed=1
-    )
+    run_suite(
+        project, "--race-devices", "cpu", "--race-recipes", "article", "--race-replicates", "1"
+    ).assert_outcomes(passed=1)

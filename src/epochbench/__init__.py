@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Workload": "epochbench.workload",
+    "ReusedBatches": "epochbench.collating",
     "Sweep": "epochbench.workload",
     "gains": "epochbench.analysis.gains",
     "diagnoses": "epochbench.analysis.diagnosis",
@@ -22,6 +23,7 @@ _HOME = {
     "Speedup": "epochbench.analysis.speedup",
     "projections": "epochbench.analysis.projection",
     "phases": "epochbench.analysis.phases",
+    "predictions": "epochbench.analysis.predictions",
     "predict": "epochbench.prediction.predictor",
     "Prediction": "epochbench.prediction.predictor",
 }
@@ -31,6 +33,7 @@ __all__ = [
     "Prediction",
     "Recipe",
     "Results",
+    "ReusedBatches",
     "Speedup",
     "Sweep",
     "Workload",
@@ -40,6 +43,7 @@ __all__ = [
     "load",
     "phases",
     "predict",
+    "predictions",
     "projections",
     "speedup",
     "speedups",
@@ -60,9 +64,11 @@ if TYPE_CHECKING:
     from epochbench.analysis.diagnosis import diagnoses
     from epochbench.analysis.gains import gains
     from epochbench.analysis.phases import phases
+    from epochbench.analysis.predictions import predictions
     from epochbench.analysis.projection import projections
     from epochbench.analysis.speedup import Speedup, speedup
     from epochbench.analysis.speedups import speedups
+    from epochbench.collating import ReusedBatches
     from epochbench.prediction.predictor import Prediction, predict
     from epochbench.recipe import ARTICLE, Recipe
     from epochbench.records.store import Results, load

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from epochbench import __version__
-from epochbench.console import OneLineErrors, say
+from epochbench.console import OneLineErrors, in_one_line, say
 
 if TYPE_CHECKING:
     from epochbench.records.store import Results
@@ -114,13 +114,14 @@ def table(
         import shutil
 
         from epochbench.report.costs import cost_lines
+        from epochbench.report.plain import wrapped
         from epochbench.report.terminal import render
 
         width = max(60, shutil.get_terminal_size((80, 24)).columns)
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         say(render(results, width=width, color=color).rstrip("\n"))
-        for line in cost_lines(rows) if prices else ():
-            say(line)
+        if prices:
+            say(wrapped(cost_lines(rows), width=width).rstrip("\n"))
         return
     from epochbench.report.formats import FORMATS
     from epochbench.report.reading import reading_table
@@ -201,7 +202,7 @@ def compare(
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     say(render(comparison, width=width, color=color).rstrip("\n"))
     for problem in comparison.problems:
-        say(f"note: {problem}", sys.stderr)
+        say(f"note: {in_one_line(problem)}", sys.stderr)
     if page is not None:
         say(f"wrote {page}")
 
@@ -298,4 +299,4 @@ def _hint() -> None:
 
 def _notes(results: Results) -> None:
     for problem in results.problems:
-        say(f"note: {problem}", sys.stderr)
+        say(f"note: {in_one_line(problem)}", sys.stderr)

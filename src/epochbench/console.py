@@ -53,8 +53,13 @@ def _told(error: Exception) -> tuple[str, int]:
 
 
 def _complain(message: str, code: int) -> int:
-    say(f"epochbench: {' '.join(message.split())}", sys.stderr)
+    say(f"epochbench: {in_one_line(message)}", sys.stderr)
     return code
+
+
+def in_one_line(text: str) -> str:
+    """The text on one line, without what could steer a terminal: the name of a file may hold anything."""
+    return "".join(one if one.isprintable() else " " for one in " ".join(text.split()))
 
 
 def _nobody_reads() -> None:

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 
+from epochbench.collating import ReusedBatches
 from epochbench.errors import InputError
 from epochbench.workload import Data, check_tensors
 
@@ -117,7 +118,10 @@ class TensorFeed:
 
 @dataclass
 class DatasetFeed:
-    """A Dataset read through a DataLoader in the measured process, as the articles do."""
+    """A Dataset read through a DataLoader in the measured process, as the articles do.
+
+    With workers a batch is overwritten when the third one after it is read.
+    """
 
     data: Dataset
     batch_size: int
@@ -139,6 +143,7 @@ class DatasetFeed:
             num_workers=self.workers,
             pin_memory=self.pin_memory,
             persistent_workers=self.workers > 0,
+            collate_fn=ReusedBatches() if self.workers else None,
         )
 
     def set_order(self, number: int, steps: int) -> None:

@@ -39,6 +39,14 @@ class ProgressLine:
             self._write(f"{text}\n")
             self._place, self._said = place, time.monotonic()
 
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        self.clear()
+        if self.reporter is not None:
+            with self.capture.global_and_fixture_disabled() if self.capture else nullcontext():
+                self.reporter.ensure_newline()
+                self.reporter.write_line(text)
+
     def clear(self) -> None:
         if self.shown:
             self._write("")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _DEVICE = re.compile(r"[a-z][a-z_]*(:\d+)?")
 _LARGEST_COUNT = 1_000_000_000
 _KEY = pytest.StashKey["RaceSession"]()
+LEFT_OUT = "left out by epochbench"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -67,6 +68,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--race-sweeps", action="store_true", help="the sweeps over batch sizes, widths and loaders too")
     add("--race-label", metavar="NAME", type=_label, help="a name for this machine in tables and file names")
     add("--race-results", metavar="DIR", type=Path, help="folder for runs/ and report.html (default: results)")
+    add(
+        "--race-resume",
+        metavar="FILE",
+        type=Path,
+        help="go on with a run that was cut: measure only what its file lacks, into a new file",
+    )
     add("--race-require-gpu", action="store_true", help="stop with an error where no accelerator works")
     add("--race-timeout", metavar="SECONDS", type=_seconds, help="end a measurement that takes longer")
     add(
@@ -151,6 +158,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Any:
     races = session.config.stash.get(_KEY, None)
     if races is not None:
         races.finish(int(exitstatus))
+        if races.trouble is not None and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
     _drop_benchmarks_without_rounds(session.config)
     try:
         return (yield)
@@ -175,9 +184,18 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Any
 
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     """Take out the host name, which names the owner, and the clock as it ticked just now, which always differs."""
+    from epochbench.measure.machine import nameless
+
     machine_info.pop("node", None)
+    machine_info |= {name: nameless(value) for name, value in machine_info.items() if isinstance(value, str)}
     for key in [key for key in machine_info.get("cpu", {}) if key.startswith("hz_actual")]:
         del machine_info["cpu"][key]
+
+
+def pytest_benchmark_update_commit_info(config: pytest.Config, commit_info: dict[str, Any]) -> None:
+    """Beside a race leave out what people name after themselves; which commit it was stays."""
+    if config.stash.get(_KEY, None) is not None:
+        commit_info |= {name: LEFT_OUT for name in ("branch", "project", "error") if name in commit_info}
 
 
 def _drop_benchmarks_without_rounds(config: pytest.Config) -> None:

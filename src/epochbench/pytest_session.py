@@ -17,13 +17,16 @@ from epochbench.errors import InputError
 from epochbench.measure import probing, worker
 from epochbench.measure.parcel import pack
 from epochbench.measure.race import Contender, Hooks, Lane, race
-from epochbench.measure.run_facts import run_record
+from epochbench.measure.run_facts import end_record, new_run_id, run_record
+from epochbench.predicting import predictions
 from epochbench.progress import ProgressLine
 from epochbench.pytest_options import race_options, recorded_options
 from epochbench.recipe import RECIPES, TUNED, Recipe
-from epochbench.records.schema import EndRecord, Record, RunRecord
-from epochbench.records.store import CHOICES, RunWriter, new_run_path
+from epochbench.records.locks import turn
+from epochbench.records.schema import Record, RunRecord
+from epochbench.records.store import CHOICES, Results, RunWriter, new_run_path
 from epochbench.replay import ReplayTimer, extra_info
+from epochbench.resuming import Resumed, open_run
 from epochbench.tuning.choices import Choice, chosen, device_name, read_choices
 from epochbench.workload import Workload
 
@@ -48,7 +51,9 @@ class RaceSession:
         self.races: dict[tuple[Any, ...], dict[str, Lane] | Exception] = {}
         self.names: dict[str, tuple[Any, ...]] = {}
         self.full: dict[tuple[str, str, str], float] = {}
+        self.resumed: Resumed | None = None
         self.writer: RunWriter | None = None
+        self.records: list[Record] = []
         self.run: RunRecord | None = None
         self.interrupted = self.summarized = False
 
@@ -61,6 +66,7 @@ class RaceSession:
             check_folder(data)
         except DataError as error:
             raise pytest.UsageError(f"--race-data: {error}") from error
+        self.resumed = self._read_resumed()
         found = self._probe()
         self.facts = {facts["device"]: facts for facts in found["devices"]}
         if self.config.getoption("race_require_gpu"):
@@ -69,6 +75,15 @@ class RaceSession:
             self._read_choices()
         if not self.disabled:
             self._open(found)
+
+    def _read_resumed(self) -> Resumed | None:
+        file = self.config.getoption("race_resume")
+        if file is not None and self.disabled:
+            raise pytest.UsageError("--race-resume: --benchmark-disable measures nothing; leave one of them out")
+        try:
+            return None if file is None else open_run(file)
+        except InputError as error:
+            raise pytest.UsageError(f"--race-resume: {error}") from error
 
     def _read_choices(self) -> None:
         """Those of the devices of this session, by their names."""
@@ -97,7 +112,10 @@ class RaceSession:
             reports.start()
         run = worker.run if self.options.isolated else worker.run_here
         how = {"timeout_seconds": PROBE_SECONDS} if self.options.isolated else {}
-        outcome = run(probing.probe, pack(names=devices), prepare=self.prepare, **how)
+        try:
+            outcome = run(probing.probe, pack(names=devices), prepare=self.prepare, **how)
+        except InputError as error:
+            raise pytest.UsageError(str(error)) from error
         if not self.disabled:
             reports.join()
         self.progress.clear()
@@ -116,25 +134,51 @@ class RaceSession:
             raise pytest.UsageError(f"--race-require-gpu: no accelerator works here ({reasons})")
 
     def _open(self, found: dict[str, Any]) -> None:
-        started = datetime.now(UTC)
-        label = self.config.getoption("race_label")
+        label = self.config.getoption("race_label") or (self.resumed.label if self.resumed else None)
         data = self.config.getoption("race_data")
+        options = recorded_options(self.options, devices=self._devices(), recipes=self._recipes())
+        if TUNED.name in self._recipes():
+            options["tuned"] = f"results/{CHOICES}" if self.choices else "default"
+        started = datetime.now(UTC)
+        run = run_record("new", started, found, options, label=label, data=data)
+        if self.resumed is not None:
+            try:
+                run = self.resumed.taken_up(run)
+            except InputError as error:
+                raise pytest.UsageError(f"--race-resume: {error}") from error
         try:
             path = new_run_path(self.folder / "runs", started, label)
             self.writer = RunWriter(path)
         except OSError as error:
-            raise pytest.UsageError(
-                f"--race-results: {self.folder} cannot be written to: {error.strerror or error}"
-            ) from error
-        options = recorded_options(self.options, devices=self._devices(), recipes=self._recipes())
-        if TUNED.name in self._recipes():
-            options["tuned"] = f"results/{CHOICES}" if self.choices else "default"
-        self.run = run_record(path.stem, started, found, options, label=label, data=data)
-        self.record([self.run])
+            raise self._unwritable(error) from error
+        self.run = run.model_copy(update={"run_id": new_run_id(path), "races": len(self.selected)})
+        try:
+            self.writer.write(self.run)
+        except OSError as error:
+            self.writer.close()
+            self.writer = None
+            with suppress(OSError):
+                path.unlink()
+            raise self._unwritable(error) from error
+        self.records.append(self.run)
+
+    def _unwritable(self, error: OSError) -> pytest.UsageError:
+        return pytest.UsageError(f"--race-results: {self.folder} cannot be written to: {error.strerror or error}")
 
     def record(self, records: Sequence[Record]) -> None:
+        """Write the records, or keep them until they can be written."""
         if self.writer is not None and records:
-            self.writer.write(*records)
+            self.records += records
+            if self.writer.keep(*records):
+                what = f"{_short(self.writer.path)} cannot be written ({self.writer.trouble})"
+                self.progress.tell(f"epochbench: {what}; the races go on, and it is tried again with each record")
+
+    @property
+    def trouble(self) -> str | None:
+        """Why what was measured is not all in the run file; None where it is."""
+        if self.writer is None or self.writer.path.exists():
+            return self.writer and self.writer.trouble
+        return "the file was removed"
 
     def racer(self, request: pytest.FixtureRequest, benchmark: Any, case: str) -> Callable[[Workload], Lane]:
         """What the fixture `race` gives to one test."""
@@ -172,11 +216,17 @@ class RaceSession:
                     workload,
                     contenders,
                     self.options,
-                    Hooks(on_records=self.record, on_standing=lambda where: self.progress.show(where, races_left)),
+                    Hooks(
+                        on_records=self.record,
+                        on_standing=lambda where: self.progress.show(where, races_left),
+                        run_file=self.writer and self.writer.path,
+                    ),
                     suite_module=request.module.__name__,
                     prepare=self.prepare,
+                    kept=self.resumed and self.resumed.kept(workload, contenders, self.options),
                 )
                 self._note_full(workload, self.races[key])
+                self._predict(workload, self.races[key], request.module.__name__)
             except Exception as error:
                 self.races[key] = error
             except KeyboardInterrupt:
@@ -192,6 +242,14 @@ class RaceSession:
         if isinstance(lanes, Exception):
             raise lanes
         return lanes
+
+    def _predict(self, workload: Workload, lanes: dict[str, Lane], module: str) -> None:
+        """Put into the run file what cards that are not here would take."""
+        if not self.disabled and not (self.resumed and self.resumed.predicted(workload.name)):
+            self.progress.say(f"{workload.name}: predicting what GPUs would take")
+            names = {device: name for device, facts in self.facts.items() if (name := facts.get("name"))}
+            how = {"suite_module": module, "prepare": self.prepare}
+            self.record(predictions(workload, lanes, self.options, names, **how))
 
     def _note_full(self, workload: Workload, lanes: dict[str, Lane]) -> None:
         """Keep at which value of a sweep a contender ran out of memory: the larger ones are then not tried."""
@@ -248,9 +306,8 @@ class RaceSession:
         elif self.interrupted or len(self.races) < len(self.selected):
             status, reason = "interrupted", f"{len(self.races)} of {len(self.selected)} races ended"
         seconds = time.monotonic() - self.began
-        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        self.record([end_record(self.run, status, reason, seconds)])
         with suppress(OSError):
-            self.record([EndRecord(status=status, reason=reason, seconds=seconds, ended_at=ended)])
             self.writer.close()
 
     def summarize(self, terminal: Any) -> None:
@@ -258,17 +315,33 @@ class RaceSession:
         if self.writer is None or self.summarized:
             return
         self.summarized = True
-        from epochbench.records.store import load
-        from epochbench.report.html import write_page
+        from epochbench.records.store import load, results_of
         from epochbench.report.terminal import render
 
-        results = load(self.writer.path)
+        earlier = self.resumed.files if self.resumed else []
+        trouble = self.trouble
+        if trouble is None:
+            results = load(self.writer.path, earlier)
+        else:
+            results = results_of(self.writer.path, self.records, self.resumed.chain if self.resumed else [])
         terminal.section("epochbench", sep="=")
         terminal.write_line(render(results, width=max(60, self.config.get_terminal_writer().fullwidth)))
+        with turn(self.folder / "runs"):  # another session's page would be without the end of this run
+            self._write_page(terminal, results, earlier)
+        if trouble is None:
+            terminal.write_line(f"run   {_short(self.writer.path)}")
+            return
+        lost = f"of {len(self.records)} records {len(self.writer.waiting) or len(self.records)} are shown here alone"
+        terminal.write_line(f"{lost}: {_short(self.writer.path)} could not be written ({trouble})", red=True)
+
+    def _write_page(self, terminal: Any, results: Results, earlier: list[Path]) -> None:
+        from epochbench.records.store import load
+        from epochbench.report.html import write_page
+
         page = self.folder / "report.html"
         try:
-            everything = load(self.folder / "runs")
-        except InputError as error:
+            everything = load(self.folder / "runs", earlier)
+        except (InputError, FileNotFoundError) as error:
             terminal.write_line(f"the page shows this run alone, since another could not be read: {error}")
             everything = results
         published = self.folder / "published.csv"
@@ -279,7 +352,6 @@ class RaceSession:
             terminal.write_line(f"the page {_short(page)} could not be written: {error.strerror or error}")
         except InputError as error:
             terminal.write_line(f"the page {_short(page)} was not written: {error}")
-        terminal.write_line(f"run   {_short(self.writer.path)}")
 
 
 def _import_report() -> None:

@@ -23,7 +23,8 @@ class Recipe:
     `read_loss_each_step`   `loss.item()` after each step, as the articles' loops do; it makes the host wait for the
                             device at every step. Otherwise the losses stay on the device until the epoch ends.
     `resident`              the data set is read once, before the first epoch, and lies on the device.
-    `workers`               processes of the DataLoader, no more than usable CPUs; they stay over the epochs.
+    `workers`               processes of the DataLoader, no more than usable CPUs; they stay over the epochs, and use
+                            the shared memory of their batches again (ReusedBatches).
     `pin_memory`            batches in page-locked memory, copied while the device computes.
     `channels_last`         images and weights with the channels innermost in memory.
     `compile`               torch.compile in that mode; reduce-overhead replays CUDA graphs.

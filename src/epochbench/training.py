@@ -156,6 +156,18 @@ def train(
         on_step()
 
 
+def check_device(training: Training) -> None:
+    """Raises InputError where the model has left the device that is measured, as after a step with `.cpu()`."""
+    there = torch.device(training.device)
+    for parameter in training.model.parameters():
+        moved = parameter.device.type != there.type or there.index not in (None, parameter.device.index)
+        if moved:
+            raise InputError(
+                f"{training.workload.name}: the training moved the model to {parameter.device} while {there} is "
+                "measured; leave its .to(…), .cpu() or .cuda() out"
+            )
+
+
 def make_code(training: Training, trained: Iterable[Any], evaluated: Iterable[Any]) -> None:
     """Let torch.compile make its code for batches of these shapes, in training and in evaluation; nothing is trained.
 

@@ -229,6 +229,17 @@ def test_without_sweeps_the_other_workloads_stay(tmp_path):
     assert rows_without_sweeps(speedups(results), results)["workload"].tolist() == ["cnn"]
 
 
+def test_without_sweeps_of_which_no_point_has_an_epoch_all_the_columns_stay(tmp_path):
+    failed = {(f"cnn, batch {value}", device, 0): ("failed", "no") for value in (1, 4) for device in ("cpu", "cuda")}
+    points = {value: {"cpu": [8.0], "cuda": [1.0]} for value in (1, 4)}
+    results = load(write_sweep(tmp_path / "a.jsonl", points, failed=failed))
+    assert results.epochs.empty
+    rest = without_sweeps(results)
+    assert list(rest.epochs) == list(results.epochs)
+    assert list(rest.measurements) == list(results.measurements)
+    assert speedups(rest).empty
+
+
 def test_zeros_of_a_curve_are_linear_in_the_logarithms():
     # from log(1/8) at 1 to log(2) at 16: three quarters of the way in the logarithm, 8
     assert zeros([1, 16], [math.log(1 / 8), math.log(2)]) == pytest.approx([8])

@@ -354,29 +354,26 @@ def test_under_another_recipe_neither_itself_nor_what_was_skipped_is_named(tmp_p
     assert one["remedy"] == "cuda-graphs"
 
 
-# The public field reports whose behaviour a diagnosis has.
-
-
-def test_field_report_a1_a_gpu_that_is_slower_is_slower_by_just_that(tmp_path):
+def test_a_gpu_that_is_slower_is_slower_by_just_that(tmp_path):
     table = speedups(load(write_recipes(tmp_path, article=raced(cpu=[10.0, 10.1, 9.9], cuda=[14.0, 14.1, 13.9]))))
     (one,) = plain_rows(table)
     assert (one["verdict"], one["speedup"]) == ("baseline faster", pytest.approx(10 / 14, rel=1e-3))
 
 
-def test_field_report_a2_a_batch_of_one_is_named_with_its_size_and_the_parameters(tmp_path):
+def test_a_batch_of_one_is_named_with_its_size_and_the_parameters(tmp_path):
     tiny = LATE | {"flops_per_step": 1e6, "matmul_flops_per_second": 1e12, "batch_size": 1, "parameters": 1234}
     one = diagnosed(tmp_path, tiny, bound=TOO_LITTLE)
     assert in_brief(one) == "too little work a step, 85% of a step: batch size 1, 1,234 parameters"
 
 
-def test_field_report_a6_a_device_that_is_mostly_idle_has_the_share_of_its_data(tmp_path):
+def test_a_device_that_is_mostly_idle_has_the_share_of_its_data(tmp_path):
     """About 60% of the time in the DataLoader: flagged above half, with what a step takes without it."""
     one = diagnosed(tmp_path)
     assert (one["bound"], one["share"] > 0.5) == ("waiting for data", True)
     assert one["evidence"] == "20.4 of 34.0 ms; with its batch there already a step takes 13.0 ms"
 
 
-def test_field_report_a9_a_loss_read_at_each_step_is_named_with_what_it_costs(tmp_path):
+def test_a_loss_read_at_each_step_is_named_with_what_it_costs(tmp_path):
     """40 of 85 ms lost a step."""
     reading = {"unread_steps": 10, "unread_seconds": 0.45}
     slow = {"article": raced(cuda=[8.5, 8.51, 8.49, 8.5]), "unread": raced(cuda=[4.5, 4.51, 4.49, 4.5])}

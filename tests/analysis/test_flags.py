@@ -74,3 +74,10 @@ def test_a_machines_power_and_network_mount_are_flagged():
     found = machine_flags({"power": "on battery", "data_file_system": "fuse.drive"})
     assert "on battery" in found[0]
     assert "fuse.drive" in found[1]
+
+
+def test_files_that_could_not_be_read_are_counted_beside_the_figures(tmp_path):
+    of_none = of_cpu(tmp_path, [1.0, 1.0, 1.0], data_left_out=0)
+    assert of_none == of_cpu(tmp_path, [1.0, 1.0, 1.0]) == []
+    (flag,) = of_cpu(tmp_path, [1.0, 1.0, 1.0], data_left_out=1738)
+    assert flag == "unreadable files left out of the data: 1,738 (`epochbench doctor --data` has them)"

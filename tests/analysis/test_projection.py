@@ -113,3 +113,21 @@ def test_ninety_five_of_a_hundred_whole_jobs_land_in_the_interval_projected_from
     ends = [_interval(list(row[:3]), 0.95) for row in times]
     inside = sum(low < one < high for (low, high), one in zip(ends, times[:, 3], strict=True))
     assert 0.935 < inside / len(times) < 0.965
+
+
+def test_a_recipe_that_compiles_pays_for_it_in_each_job_though_later_measurements_found_its_code(tmp_path):
+    first = {
+        ("cnn", "cpu", replicate): {"first_step_seconds": seconds}
+        for replicate, seconds in enumerate([20.2, 1.2, 1.2])
+    }
+    compiled = {("cnn",): {"recipe_settings": {"compile": "default"}}}
+    times = {"workloads": {"cnn": {"cpu": [8.0, 8.0, 8.0]}}, "evaluation_share": 0.0}
+    cold, warm = (
+        jobs(tmp_path / name, **times, changes=changes).iloc[0]
+        for name, changes in (("cold", first | compiled), ("warm", first))
+    )
+    assert START_UP["cpu"]["first_step_seconds"] == 0.2
+    assert cold["start_up_seconds"] == pytest.approx(0.8 + 20.2)
+    assert warm["start_up_seconds"] == pytest.approx(0.8 + (20.2 + 1.2 + 1.2) / 3)
+    # the first step, 80 ms of which are an epoch's own, and 10 epochs of 938 steps
+    assert cold["job_seconds"] == pytest.approx(0.8 + 20.2 - 0.08 + 10 * 938 * 0.08)

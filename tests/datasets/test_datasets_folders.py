@@ -92,6 +92,25 @@ def test_files_that_only_a_desktop_leaves_do_not_fill_a_class(tmp_path):
     assert "class cat" in refusal(tmp_path)
 
 
+def test_an_archive_that_was_not_unpacked_is_named(tmp_path):
+    touch(tmp_path / "kagglecatsanddogs_5340.ZIP")
+    assert refusal(tmp_path).endswith("; unpack kagglecatsanddogs_5340.ZIP first")
+    assert refusal(tmp_path / "kagglecatsanddogs_5340.ZIP").endswith(", unpacked")
+
+
+def test_a_name_that_no_file_system_takes_is_told_in_one_line(tmp_path):
+    assert "too long" in refusal(tmp_path / ("x" * 300))
+
+
+def test_a_folder_that_is_a_link_to_itself_is_not_there(tmp_path):
+    (tmp_path / "data").symlink_to("data")
+    assert "no such folder" in refusal(tmp_path / "data")
+
+
+def test_the_home_of_nobody_is_not_there():
+    assert "no such folder" in refusal(Path("~nobody-of-this-name/data"))
+
+
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert DataOptions(folder=Path("~/data")).folder == tmp_path / "data"

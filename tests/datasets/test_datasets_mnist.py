@@ -10,7 +10,7 @@ import torch
 from torchvision import transforms
 from torchvision.datasets import MNIST
 
-from epochbench.datasets import DataError, DataOptions, check_folder, digits
+from epochbench.datasets import DataError, DataOptions, check_folder, digits, idx
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -179,3 +179,51 @@ def test_a_missing_companion_is_named(mnist):
     (mnist / "MNIST" / "raw" / "t10k-labels-idx1-ubyte").unlink()
     with pytest.raises(DataError, match="missing: t10k-labels-idx1-ubyte"):
         check_folder(DataOptions(folder=mnist))
+
+
+@pytest.mark.parametrize(
+    ("below", "name"),
+    [
+        ("mnist/RAW", lambda name: name.upper()),
+        ("MNIST", lambda name: name),
+        (".", lambda name: name.replace("-idx", ".idx")),  # how Kaggle's archive unpacks
+    ],
+    ids=["upper case", "in MNIST itself", "with a dot"],
+)
+def test_names_that_other_archives_give_are_known(mnist, tmp_path_factory, below, name):
+    other = tmp_path_factory.mktemp("other")
+    (other / below).mkdir(parents=True, exist_ok=True)
+    for path in (mnist / "MNIST" / "raw").iterdir():
+        (other / path.name).mkdir(exist_ok=True)  # Kaggle's has folders of these names, too
+        (other / below / name(path.name)).write_bytes(path.read_bytes())
+    expected = digits(DataOptions(folder=mnist), train=True).facts
+    assert digits(DataOptions(folder=other), train=True).facts == expected
+
+
+def test_a_whole_file_goes_before_its_packed_one(mnist):
+    raw = mnist / "MNIST" / "raw"
+    (raw / "train-labels-idx1-ubyte.gz").write_bytes(b"half of a download")
+    assert len(digits(DataOptions(folder=mnist), train=True)) == 6
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzipped"])
+def test_a_web_page_is_told_as_one_however_it_was_saved(mnist, pack):
+    page = b"\xef\xbb\xbf<html>403 Forbidden</html>"
+    assert "web page" in break_file(mnist, "train-labels-idx1-ubyte", pack(page))
+
+
+def test_a_small_file_that_unpacks_to_very_much_is_refused_before_it_has(mnist, monkeypatch):
+    monkeypatch.setattr(idx, "_MOST_BYTES", 100_000)
+    unpacked = []
+    really = gzip.GzipFile.read
+    monkeypatch.setattr(
+        gzip.GzipFile, "read", lambda file, size=-1: unpacked.append(really(file, size)) or unpacked[-1]
+    )
+    message = break_file(mnist, "train-images-idx3-ubyte", gzip.compress(bytes(10_000_000)))
+    assert "more than 100,000 bytes" in message
+    assert sum(map(len, unpacked)) < 200_000
+
+
+def test_a_file_that_is_far_too_large_is_refused_unread(mnist, monkeypatch):
+    monkeypatch.setattr(idx, "_MOST_BYTES", 100_000)
+    assert "more than 100,000 bytes" in break_file(mnist, "train-images-idx3-ubyte", bytes(100_001))

@@ -1,6 +1,5 @@
 """Small folders in the layouts of Cats vs Dogs, with each kind of damage that the real archives hold."""
 
-import io
 import logging
 import pickle
 import struct
@@ -10,40 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
-from epochbench.datasets import DataError, DataOptions, cats_vs_dogs, scan
+from epochbench.datasets import DataError, DataOptions, cats_vs_dogs, images, scan
 from epochbench.datasets.pets import split
+from tests.datasets.petfiles import CAT, DOG, both, encoded
 
-pytestmark = pytest.mark.filterwarnings("error")
-
-CAT, DOG = (200, 30, 30), (30, 30, 200)
-
-
-def encoded(colour, *, mode="RGB", size=(40, 30), kind="JPEG", **options):
-    stream = io.BytesIO()
-    Image.new("RGB", size, colour).convert(mode).save(stream, kind, **options)
-    return stream.getvalue()
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory, monkeypatch):
-    folder = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder
-
-
-@pytest.fixture
-def pets(tmp_path):
-    for pet, colour in (("Cat", CAT), ("Dog", DOG)):
-        folder = tmp_path / "PetImages" / pet
-        folder.mkdir(parents=True)
-        for index in range(10):
-            (folder / f"{index}.jpg").write_bytes(encoded(colour, size=(40 + index, 30)))
-    return tmp_path
-
-
-def both(folder):
-    options = DataOptions(folder=folder)
-    return cats_vs_dogs(options, train=True), cats_vs_dogs(options, train=False)
+pytestmark = [pytest.mark.filterwarnings("error"), pytest.mark.usefixtures("own_cache")]
 
 
 def test_ten_of_each_are_split_eight_to_two(pets):
@@ -221,6 +191,17 @@ def test_a_file_that_vanishes_after_the_scan_is_named(pets):
         path.unlink()
     with pytest.raises(DataError, match=r"PetImages/Cat/\d\.jpg: cannot be read any more"):
         list(train)
+
+
+def test_whatever_a_file_that_was_damaged_after_the_scan_raises_it_is_named(pets, monkeypatch):
+    train, _ = both(pets)
+
+    def damaged(path):
+        raise IndexError("from within a decoder")
+
+    monkeypatch.setattr(images, "read_rgb", damaged)
+    with pytest.raises(DataError, match=r"PetImages/(Cat|Dog)/\d\.jpg: cannot be read any more \(from within"):
+        train[0]
 
 
 def test_a_folder_with_mnist_only_leaves_the_embedded_photographs_and_the_facts_say_so(tmp_path):

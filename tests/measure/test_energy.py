@@ -153,6 +153,25 @@ def test_a_gpu_whose_counter_tells_nothing_has_no_energy(readings):
     assert nvml(readings) == {}
 
 
+def test_what_is_left_out_counts_neither_as_energy_nor_as_time(tmp_path):
+    """0, 10, 13, 33 J at 0, 1, 2, 4 s, the stretch from 10 to 13 J left out; then 0, 1, 61 J in 1.2 s."""
+    lay_out(tmp_path, **{zone(0): ("package-0", 0)})
+
+    def facts(*steps):
+        clock = iter([seconds for _, seconds, _ in steps])
+        meter = EnergyMeter(open_counter("cpu", tmp_path), lambda: next(clock))
+        for joules, _, kind in steps:
+            lay_out(tmp_path, **{zone(0): ("package-0", int(joules * 1e6))})
+            getattr(meter, kind)()
+        return meter.facts()
+
+    assert facts((0, 0.0, "sample"), (10, 1.0, "sample"), (13, 2.0, "leave_out"), (33, 4.0, "sample")) == {
+        "energy_joules": pytest.approx(10 + 20),
+        "energy_source": "rapl",
+    }
+    assert facts((0, 0.0, "sample"), (1, 0.9, "leave_out"), (61, 1.2, "sample")) == {}
+
+
 def test_less_than_a_second_is_not_measured():
     assert nvml([0, 300_000], [10.0, 10.9]) == {}
     assert nvml([0, 300_000], [10.0, 11.1])["energy_joules"] == pytest.approx(300)
@@ -165,7 +184,10 @@ def test_only_an_nvidia_gpu_is_asked_for_nvml(monkeypatch):
 
 
 def test_a_measurement_counts_from_the_end_of_the_warm_up_to_the_end_of_the_last_evaluation(monkeypatch):
-    """Two timed epochs: three readings, the first after the warm-up, none between an epoch and its evaluation."""
+    """Two timed epochs: three readings, the first after the warm-up, none between an epoch and its evaluation.
+
+    While a record is written the device waits, and that is left out.
+    """
     seen = []
 
     class Meter:
@@ -175,11 +197,14 @@ def test_a_measurement_counts_from_the_end_of_the_warm_up_to_the_end_of_the_last
         def sample(self):
             seen.append("sample")
 
+        def leave_out(self):
+            seen.append("left out")
+
         def facts(self):
             return {"energy_joules": 12.0, "energy_source": "rapl"}
 
     monkeypatch.setattr("epochbench.measure.protocol.EnergyMeter", Meter)
     epochs, measurement = measure(make(), after=lambda message: seen.append(message.get("epoch")))
-    assert seen == ["sample", 0, "sample", 1, "sample", 2, None]
+    assert seen == ["sample", 0, "left out", "sample", 1, "left out", "sample", 2, "left out", None]
     assert (measurement["energy_joules"], measurement["energy_source"]) == (12.0, "rapl")
     assert all(epoch["evaluation_steps"] for epoch in epochs[1:])

@@ -40,7 +40,7 @@ class FakeWorkers:
         self.calls = []
         self.ends, self.ready = ends, ready
 
-    def __call__(self, job, blob, arguments, *, prepare, timeout_seconds, on_messages=None, on_tick=None):
+    def __call__(self, job, blob, arguments, *, prepare, timeout_seconds, on_messages=None, on_tick=None, will=None):
         device = arguments.get("device")
         self.calls.append(SimpleNamespace(job=job, device=device, timeout_seconds=timeout_seconds))
         if device is None:

@@ -57,3 +57,13 @@ def test_an_error_that_nobody_knows_has_no_hint():
     assert hint(
         RuntimeError("Expected more than 1 value per channel when training, got input size [1, 8]")
     ).startswith("BatchNorm cannot train on a batch of one sample")
+
+
+def test_workers_without_shared_memory_are_told_where_to_look():
+    said = (
+        "DataLoader worker (pid 8) is killed by signal: Bus error. It is possible that dataloader's workers are out "
+        "of shared memory. Please try to raise your shared memory limit."
+    )
+    assert hint(RuntimeError(said)).startswith(
+        "the DataLoader's workers are out of shared memory; `epochbench doctor`"
+    )

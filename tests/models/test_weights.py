@@ -2,10 +2,10 @@ import hashlib
 
 import pytest
 import torch
-from torchvision.models import ResNet50_Weights
+from torchvision.models import ResNet50_Weights, resnet50
 
-from epochbench.datasets import DataError
-from models import weights
+from epochbench.datasets import DataError, DataOptions
+from models import resnet50_transfer, weights
 
 
 @pytest.fixture
@@ -47,3 +47,35 @@ def test_a_whole_file_is_loaded_onto_the_cpu_without_running_code(checkpoints, m
     assert found.name == "IMAGENET1K_V1"
     assert torch.equal(found.state["conv1.weight"], state["conv1.weight"])
     assert seen == {"map_location": "cpu", "weights_only": True}
+
+
+def test_a_damaged_file_is_fetched_anew_where_that_is_allowed(checkpoints, monkeypatch):
+    state = {"conv1.weight": torch.ones(2)}
+    torch.save(state, checkpoints / "draft")
+    content = (checkpoints / "draft").read_bytes()
+    begins = hashlib.sha256(content).hexdigest()[:8]
+    url = f"https://example.invalid/resnet50-{begins}.pth"
+    monkeypatch.setattr(ResNet50_Weights.IMAGENET1K_V1.value, "url", url, raising=False)
+    file = checkpoints / file_of(ResNet50_Weights.IMAGENET1K_V1)
+    file.write_bytes(b"x" * 200)
+    asked = []
+
+    def fetch(address, path, *, sha256_prefix):
+        asked.append((address, path, sha256_prefix))
+        path.write_bytes(content)
+
+    monkeypatch.setattr("epochbench.datasets.download.fetch", fetch)
+    for _ in range(2):
+        found = weights.pretrained_resnet50(download=True)
+        assert torch.equal(found.state["conv1.weight"], state["conv1.weight"])
+    assert asked == [(url, file, begins)]
+
+
+@pytest.mark.parametrize("pretrained", [True, False])
+def test_the_model_says_whether_its_backbone_is_pretrained_or_random(monkeypatch, pretrained):
+    found = weights.Pretrained("IMAGENET1K_V1", resnet50().state_dict()) if pretrained else None
+    monkeypatch.setattr(resnet50_transfer, "pretrained_resnet50", lambda *, download: found)
+    monkeypatch.setattr(resnet50_transfer, "settle", lambda backbone, photographs: None)
+    monkeypatch.setattr(resnet50_transfer, "cats_vs_dogs", lambda data, *, train: None)
+    model = resnet50_transfer.make_model(DataOptions())
+    assert model.weights_source == ("pretrained IMAGENET1K_V1" if pretrained else "random frozen backbone")

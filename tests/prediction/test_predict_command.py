@@ -123,7 +123,7 @@ def test_a_run_that_waited_for_its_data_is_predicted_at_its_loader_s_rate(job, t
     row = cli(job, "--check", "a.jsonl").stdout.splitlines()[1]
 
     assert row.split()[-1] == "loader"
-    assert "400 µs" in row
+    assert row.split()[3:5] == ["700", "µs"]  # the article's loop waits 400 µs for its data, and then for the GPU
 
 
 def test_a_recipe_s_name_in_a_run_cannot_steer_the_terminal(job, tmp_path):

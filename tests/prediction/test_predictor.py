@@ -15,7 +15,7 @@ import epochbench
 from epochbench import Workload
 from epochbench.errors import InputError
 from epochbench.prediction.hardware import load_hardware
-from epochbench.prediction.predictor import predict_recording
+from epochbench.prediction.predictor import loading_of, predict_recording
 from epochbench.prediction.recorder import record
 from tests.prediction.networks_of_tests import lenet, vgg16_bn
 
@@ -126,6 +126,38 @@ def test_a_starved_gpu_is_predicted_as_starved(resnet18):
 
     assert one.samples_per_second == pytest.approx(100)
     assert (one.low, one.limited_by) == (pytest.approx(0.32), "loader")
+
+
+def test_a_loader_beside_the_step_hides_in_it_and_one_before_it_adds_to_it(resnet18):
+    """By hand: what goes on at the same time takes as long as the longest of it."""
+    recording, card = resnet18["fp32"], CARDS["t4"]
+    plain = predict_recording(recording, card)
+    device, load = plain.step_seconds, plain.step_seconds / 2
+    rate = recording.samples / load
+    steps = {
+        loading: predict_recording(recording, card, loader_samples_per_second=rate, loading=loading)
+        for loading in ("beside", "by the host", "before")
+    }
+    assert plain.limited_by == "compute"
+    launches = sum(count for _, count in recording.operations) * card.launch_seconds
+    assert steps["beside"].step_seconds == pytest.approx(device)
+    assert steps["by the host"].step_seconds == pytest.approx(max(device, launches + load))
+    assert steps["before"].step_seconds == pytest.approx(device + load)
+    for one in steps.values():
+        assert one.low <= one.step_seconds <= one.high
+        assert one.unstarved_seconds == pytest.approx(device)
+
+
+@pytest.mark.parametrize(
+    ("settings", "loading"),
+    [
+        ({"read_loss_each_step": True}, "before"),  # the article's loop
+        ({}, "by the host"),
+        ({"workers": 2, "read_loss_each_step": True}, "beside"),
+    ],
+)
+def test_a_recipe_loads_when_its_settings_say_so(settings, loading):
+    assert loading_of(settings) == loading
 
 
 def test_a_fast_loader_changes_nothing(resnet18):

@@ -22,7 +22,7 @@ from epochbench.records.store import RecordError, load
 from epochbench.replay import extra_info
 from tests.benchmarkjson import benchmark_json, write_json
 from tests.runfiles import make_run, run_lines, write_lines
-from tests.test_pytest_plugin import ROOT, SUITE
+from tests.sessions import ROOT, SUITE
 
 HERE = Path(__file__).parent
 OLDEST, NEWEST = HERE / "benchmark-0.json", HERE / "benchmark-1.json"

@@ -34,7 +34,7 @@ def test_each_batch_is_on_the_disk_with_one_fsync_when_write_returns(tmp_path, m
     writer.write(RUN, EpochRecord(**EPOCH, seconds=1.5))
     assert len(synced) == 1
     assert [line["kind"] for line in lines_of(writer.path)] == ["run", "epoch"]
-    assert lines_of(writer.path)[0]["schema"] == 1
+    assert lines_of(writer.path)[0]["schema"] == 2
     writer.write(EndRecord(status="finished"))
     assert len(synced) == 2
     writer.close()
@@ -68,9 +68,10 @@ def test_a_write_that_fails_half_way_leaves_no_part_of_a_line(tmp_path, monkeypa
     with pytest.raises(OSError, match="No space left"):
         writer.write(EpochRecord(**EPOCH, seconds=1.0))
     monkeypatch.setattr(os, "write", write)
+    assert [line["kind"] for line in lines_of(writer.path)] == ["run"]
     writer.write(EndRecord(status="failed"))
     writer.close()
-    assert [line["kind"] for line in lines_of(writer.path)] == ["run", "end"]
+    assert [line["kind"] for line in lines_of(writer.path)] == ["run", "epoch", "end"]
 
 
 def test_a_run_file_with_lines_is_never_continued(tmp_path):
@@ -184,14 +185,14 @@ def test_two_copies_of_one_run_count_once_and_the_longer_one_is_kept(tmp_path):
     assert results.problems == ("b.jsonl: left out, a.jsonl holds more of the same run",)
 
 
-def test_a_resumed_run_is_joined_and_what_was_measured_again_replaces_what_was_interrupted(tmp_path):
+def test_a_resumed_run_is_joined_and_a_block_that_was_measured_again_replaces_the_one_that_was_interrupted(tmp_path):
     make_run(
         tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8, 8.2], "cuda": [1, 9.9]}},
         failed={("cnn", "cuda", 1): ("interrupted", "Ctrl-C")}, end="interrupted",
     )  # fmt: skip
     more = run_lines(run_id="b", started_at="2026-03-01T12:00:00Z", resumes="a",
                      workloads={"cnn": {"cuda": [7.7, 1.1], "cpu": [7, 7, 8.4]}})  # fmt: skip
-    left = [("cuda", 1), ("cpu", 2), (None, None)]
+    left = [("cuda", 1), ("cpu", 1), ("cpu", 2), (None, None)]
     more = [line for line in more if (line.get("device"), line.get("replicate")) in left]
     write_lines(tmp_path / "b.jsonl", more)
     results = load(tmp_path)
@@ -199,8 +200,25 @@ def test_a_resumed_run_is_joined_and_what_was_measured_again_replaces_what_was_i
     assert list(results.runs["ended"]) == ["finished"]
     assert results.problems == ()
     timed = results.epochs[~results.epochs["warmup"]].set_index(["device", "replicate"])["seconds"].to_dict()
-    assert timed == {("cpu", 0): 8, ("cpu", 1): 8.2, ("cuda", 0): 1, ("cuda", 1): 1.1, ("cpu", 2): 8.4}
+    assert timed == {("cpu", 0): 8, ("cpu", 1): 7, ("cuda", 0): 1, ("cuda", 1): 1.1, ("cpu", 2): 8.4}
     assert set(results.measurements["status"]) == {"ok"}
+
+
+def test_the_halves_of_a_block_are_never_of_two_sessions(tmp_path):
+    make_run(
+        tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8, 8.2], "cuda": [1, 9.9]}},
+        failed={("cnn", "cuda", 1): ("interrupted", "Ctrl-C")}, end="interrupted",
+    )  # fmt: skip
+    more = run_lines(run_id="b", started_at="2026-03-01T12:00:00Z", resumes="a", end=None,
+                     workloads={"cnn": {"cpu": [7, 7], "cuda": [7.7, 1.1]}})  # fmt: skip
+    half = [one for one in more if (one.get("device"), one.get("replicate")) in [("cuda", 1), (None, None)]]
+    write_lines(tmp_path / "b.jsonl", half)
+    results = load(tmp_path)
+    measured = results.measurements.set_index(["device", "replicate"])["status"].to_dict()
+    assert measured == {("cpu", 0): "ok", ("cuda", 0): "ok", ("cuda", 1): "ok"}
+    later = results.epochs[results.epochs["replicate"] == 1]["at_seconds"]
+    assert later.min() > 7200  # b began two hours after a
+    assert list(results.runs["resumes"]) == [("a",)]
 
 
 @pytest.mark.parametrize("resumes", ["gone", "b"])
@@ -271,6 +289,7 @@ REFUSED = {
     "a field of the wrong type": (change(2, steps="many"), ":2: steps: "),
     "a negative count": (change(2, steps=-1), ":2: steps: "),
     "a loss that is a text": (change(4, losses=[1.0, "low"]), ":4: losses.1: "),
+    "a number that is a text": (change(2, seconds="nan"), ":2: seconds: "),
     "an unknown status": (change(4, status="fine"), ":4: status: "),
     "an unknown kind": (change(4, kind="result"), ":4: kind: 'result' is none of "),
     "no kind": (text_in(2, "{}"), ":2: kind: is missing"),
@@ -289,7 +308,7 @@ REFUSED = {
     "two runs": (run_lines(workloads={}, end=None) * 2, ":2: kind: a second run"),
     "no run first": (run_lines()[1:], ":1: kind: the first line must be the run"),
     "a line after the end": ([*run_lines(workloads={}), {"kind": "end", "status": "failed"}], ":3: kind: "),
-    "a newer schema": (change(1, schema=2), ":1: schema: 2 is newer than 1"),
+    "a newer schema": (change(1, schema=3), ":1: schema: 3 is newer than 2"),
     "a time that is none": (change(1, started_at="yesterday"), ":1: started_at: 'yesterday' is no ISO"),
     "a time beyond the calendar": (change(1, started_at="9999-12-31T23:59:59-23:00"), ":1: started_at: "),
     "no run file": (["<!doctype html>"], ":1: no JSON"),
@@ -333,8 +352,8 @@ def test_lines_and_files_beyond_the_limits_are_refused(tmp_path, monkeypatch):
     with pytest.raises(RecordError, match=":2: longer than 1 MiB"):
         load(path)
     with path.open("r+b") as file:
-        file.truncate(2**30 + 1)
-    with pytest.raises(RecordError, match="larger than 1024 MiB"):
+        file.truncate(64 * 2**20 + 1)
+    with pytest.raises(RecordError, match="larger than 64 MiB"):
         load(path)
 
 

@@ -11,6 +11,7 @@ from epochbench.report.compare_terminal import render
 from tests.benchmarkjson import benchmark_json, write_json
 from tests.report.pages import text_of
 from tests.runfiles import GPU, make_run, run_lines
+from tests.sweepfiles import at, write_sweep
 
 CPU, T4, A100 = {"device": "cpu", "available": True}, GPU | {"name": "Tesla T4"}, GPU | {"name": "A100"}
 WAITING = {"phase_steps": 10, "waiting_seconds": 0.9, "forward_seconds": 0.05, "backward_seconds": 0.05}
@@ -146,3 +147,30 @@ def test_the_page_draws_no_bar_of_work_that_is_not_equal(tmp_path):
     page = render_comparison_page(compared(a, b, other))
     assert page.count('class="bar ') == 4
     assert "batch size is 64 on a and 3 on c" in page
+
+
+def test_the_points_of_sweeps_are_left_out_and_told_in_one_note(tmp_path):
+    beside = {"tabular": {"cpu": [8.0, 8.1, 8.2], "cuda": [1.0, 1.01, 1.02]}}
+    swept = [write_sweep(tmp_path / f"{name}.jsonl", at(1, 2, 4), beside=beside, label=name) for name in "ab"]
+    comparison = compared(*swept)
+    assert [group.workload for group in comparison.groups] == ["tabular"]
+    assert {mean.workloads for mean in comparison.means} == {mean.of for mean in comparison.means} == {1}
+    for text in both(comparison):
+        assert "cnn, batch" not in text
+        assert text.count("the 3 points of the sweeps of cnn are not compared") == 1
+        assert "tabular" in text
+
+
+def test_two_runs_of_nothing_but_sweeps_are_compared_in_what_differs_alone(tmp_path):
+    comparison = compared(*(write_sweep(tmp_path / f"{name}.jsonl", at(1, 2), label=name) for name in "ab"))
+    assert (comparison.groups, comparison.means) == ([], [])
+    for text in both(comparison):
+        assert "the 2 points of the sweeps of cnn are not compared: `epochbench report` draws them" in text
+
+
+def test_a_workload_that_a_sweep_of_another_run_has_too_is_compared(tmp_path):
+    one = {"cnn, batch 4": {"cpu": [8.0, 8.1, 8.2], "cuda": [1.0, 1.01, 1.02]}}
+    plain = [make_run(tmp_path / f"{name}.jsonl", label=name, run_id=name, workloads=one) for name in "ab"]
+    write_sweep(tmp_path / "c.jsonl", at(1, 2), label="a")
+    (group,) = compared(*plain, tmp_path / "c.jsonl").groups
+    assert group.workload == "cnn, batch 4"

@@ -353,7 +353,10 @@ def test_the_page_is_one_file_that_asks_for_nothing(page):
     policy = next(a["content"] for tag, a in shown.tags if tag == "meta" and a.get("http-equiv"))
     (script,) = shown.scripts
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:"
+    assert policy == (
+        f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
     for tag, attributes in shown.tags:
         for name in ("src", "href", "xlink:href", "srcset", "action", "poster"):
             assert attributes.get(name, "#").startswith(("#", "data:")), (tag, attributes)

@@ -1,14 +1,19 @@
 """The terminal's tables: what people read at 80 columns, without escape codes where no terminal is."""
 
 from itertools import takewhile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from epochbench.records.store import load
+from epochbench.report.html import render_page
 from epochbench.report.terminal import NO_RUNS, PUBLISHED, device_word, duration, render
+from tests.analysis.test_gains import write_recipes
 from tests.runfiles import NO_DRIVER, WORKLOADS, falling_losses, make_run
+
+PUBLISHED_FIGURES = Path(__file__).parents[2] / "results" / "published.csv"
 
 
 @pytest.mark.parametrize(
@@ -117,9 +122,8 @@ def test_a_cpu_only_machine_shows_its_own_times_beside_the_published_pair(tmp_pa
 
 def test_the_published_pair_is_the_one_in_the_file_of_published_figures():
     import csv
-    from pathlib import Path
 
-    with (Path(__file__).parents[2] / "results" / "published.csv").open(encoding="utf-8") as file:
+    with PUBLISHED_FIGURES.open(encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if "Switching to the GPU" in row["source"]]
     minutes = {row["device_type"]: float(row["total_minutes"]) for row in rows}
     pair = PUBLISHED["resnet50_transfer"]
@@ -181,7 +185,7 @@ def test_a_job_that_was_measured_whole_is_not_marked_as_projected(tmp_path):
 
 
 def test_a_column_has_one_unit_whatever_the_times(tmp_path):
-    """Field report G13, H9: an epoch of 23.7 s beside one of 875 µs, a job of minutes beside one of seconds."""
+    """An epoch of 23.7 s beside one of 875 µs, a job of minutes beside one of seconds."""
     times = {"tabular": {"cpu": [0.000875] * 3}, "cnn": {"cpu": [2.53] * 3}, "short": {"cpu": [0.0001] * 3}}
     few = {"job_epochs": 1, "steps_per_epoch": 1, "evaluation_steps_per_epoch": 17, "process_seconds": 0.0,
            "data_seconds": 0.0, "model_seconds": 0.0, "first_step_seconds": 0.0}  # fmt: skip
@@ -223,3 +227,24 @@ def test_of_very_many_machines_the_newest_are_shown_and_the_rest_is_told(tmp_pat
     text = render(load(tmp_path), width=100)
     assert [number for number in range(25) if f"desk {number:02}" in text] == list(range(5, 25))
     assert "of 5 machines with older runs no table" in text
+
+
+def test_published_figures_stand_beside_the_article_s_recipe_alone(tmp_path):
+    """A CPU alone under three recipes, then under two others, then under the article's."""
+    times = {"article": [8.0, 8.1, 8.2], "tuned": [4.0, 4.1, 4.2], "unread": [7.0, 7.1, 7.2]}
+    recipes = {
+        name: {"workloads": {"resnet50_transfer": {"cpu": seconds}}, "skipped": {"cuda": NO_DRIVER}}
+        for name, seconds in times.items()
+    }
+    results = load(write_recipes(tmp_path, **recipes))
+    text = render(results, width=120)
+    assert text.count("published:") == 1
+    assert text.count("resnet50_transfer here: CPU ~") == 1
+    assert render_page(results, published=PUBLISHED_FIGURES).count("Published, not measured here") == 1
+    article = recipes.pop("article")
+    (tmp_path / "others").mkdir()
+    others = load(write_recipes(tmp_path / "others", **recipes))
+    assert "published" not in render(others, width=120)
+    assert "Published, not measured here" not in render_page(others, published=PUBLISHED_FIGURES)
+    (tmp_path / "alone").mkdir()
+    assert render(load(write_recipes(tmp_path / "alone", article=article)), width=120).count("published:") == 1

@@ -66,6 +66,6 @@ def _newest(found: dict[tuple[str, str, str], dict[str, Side]]) -> dict[tuple[st
 def _only(results: Results, chosen: set[tuple[str, str, str]]) -> Results:
     def part(frame: Any) -> Any:
         keys = zip(frame["run"], frame["workload"], frame["recipe"], strict=True)
-        return frame[[key in chosen for key in keys]]
+        return frame.loc[[key in chosen for key in keys]]  # an empty list in plain brackets chooses columns
 
     return replace(results, measurements=part(results.measurements), epochs=part(results.epochs))

@@ -20,7 +20,7 @@ from epochbench.analysis.comparability import (
 )
 from epochbench.analysis.means import Entry, Group, Mean, called, means
 from epochbench.analysis.parity import parity
-from epochbench.analysis.sides import Row, Side
+from epochbench.analysis.sides import Row, Side, without_sweeps
 from epochbench.analysis.speedup import Speedup, speedup, without
 from epochbench.errors import InputError
 from epochbench.records.schema import PHASES
@@ -59,9 +59,10 @@ def compare(results: Results, arguments: Sequence[Collection[str]]) -> Compariso
     """Compare the machines of some arguments, each given by the ids of its runs; the first is the reference.
 
     Of several runs of a machine within an argument the newest counts that measured the workload. A ratio over 1
-    means that the machine is faster than the first, with Welch's interval on the logs of the replicates.
+    means that the machine is faster than the first, with Welch's interval on the logs of the replicates. The points
+    of sweeps are no workloads of their own and are left out.
     """
-    columns = columns_of(results, arguments)
+    columns = columns_of(without_sweeps(results), arguments)
     works = list(dict.fromkeys(work for column in columns for work in column.sides))
     groups = [_group(work, columns) for work in works]
     differences, unsaid = machine_differences([column.runs for column in columns])
@@ -83,7 +84,7 @@ def compare(results: Results, arguments: Sequence[Collection[str]]) -> Compariso
         groups=groups,
         differences=differences,
         means=means(groups, [column.name for column in columns]),
-        notes=notes + _same_runs(columns) + _other_recipes(columns),
+        notes=notes + _same_runs(columns) + _other_recipes(columns) + _sweeps(results),
         problems=results.problems,
     )
 
@@ -206,3 +207,14 @@ def _other_recipes(columns: Sequence[Column]) -> list[str]:
                     f"{', '.join(here)} on {column.name}"
                 )
     return notes
+
+
+def _sweeps(results: Results) -> list[str]:
+    """A note on the points of sweeps that are not compared."""
+    measured = results.measurements
+    swept = list(dict.fromkeys(measured["sweep_of"].dropna()))
+    points = measured.loc[measured["sweep_of"].notna(), "workload"].nunique()
+    if not swept:
+        return []
+    of = ", ".join(swept)
+    return [f"the {points} points of the sweeps of {of} are not compared: `epochbench report` draws them"]

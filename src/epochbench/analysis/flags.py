@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Any
 
 from epochbench.analysis.gate import learning_not_judged
-from epochbench.analysis.sides import Row, Side
+from epochbench.analysis.sides import Row, Side, mean
 
 SPREADS = (0.25, 0.10)
 SLOW_FIRST, SLOPE, OTHER_LOAD = 1.2, 1.1, 0.10
@@ -20,9 +20,10 @@ def flags(side: Side) -> list[str]:
     epochs = [[row["seconds"] for row in side.timed(replicate)] for replicate in side.ok]
     epochs = [of_one for of_one in epochs if of_one and all(one and 0 < one < LONGEST_SECONDS for one in of_one)]
     found = [
-        _spread([fmean(of_one) for of_one in epochs]),
+        _spread([mean(of_one) for of_one in epochs]),
         _slow_first(epochs),
         _slope(epochs),
+        _unreadable(list(side.ok.values())),
         *_surroundings(list(side.ok.values())),
     ]
     return [flag for flag in found if flag is not None]
@@ -48,21 +49,27 @@ def machine_flags(run: Row) -> list[str]:
     return found
 
 
+def resumption(run: Row) -> str | None:
+    """That a run was measured in several sessions, and in which; None where it was not resumed."""
+    earlier = run.get("resumes")
+    return f"resumed: it goes on with {', '.join(earlier)}" if earlier else None
+
+
 def _spread(means: list[float]) -> str | None:
     """The coefficient of variation over the replicates, where it is more than 10% or 25%."""
     if len(means) < 2:
         return None
-    spread = stdev(means) / fmean(means)
+    spread = stdev(means) / mean(means)
     limit = next((limit for limit in SPREADS if spread > limit), None)
     return None if limit is None else f"spread {spread:.0%} over the replicates (more than {limit:.0%})"
 
 
 def _slow_first(epochs: list[list[float]]) -> str | None:
     """A first timed epoch that took longer than the others: a cold disk, or a warm-up that was too short."""
-    ratios = [of_one[0] / fmean(of_one[1:]) for of_one in epochs if len(of_one) >= FEWEST_EPOCHS]
-    if not ratios or fmean(ratios) < SLOW_FIRST:
+    ratios = [of_one[0] / mean(of_one[1:]) for of_one in epochs if len(of_one) >= FEWEST_EPOCHS]
+    if not ratios or mean(ratios) < SLOW_FIRST:
         return None
-    return f"slow first epoch: {fmean(ratios):.2g} times the later ones"
+    return f"slow first epoch: {mean(ratios):.2g} times the later ones"
 
 
 def _slope(epochs: list[list[float]]) -> str | None:
@@ -72,10 +79,18 @@ def _slope(epochs: list[list[float]]) -> str | None:
         later = of_one[1:] if len(of_one) > FEWEST_EPOCHS else of_one
         third = max(1, len(later) // 3)
         if len(later) >= FEWEST_EPOCHS:
-            ratios.append(fmean(later[-third:]) / fmean(later[:third]))
-    if not ratios or fmean(ratios) < SLOPE:
+            ratios.append(mean(later[-third:]) / mean(later[:third]))
+    if not ratios or mean(ratios) < SLOPE:
         return None
-    return f"slower over the epochs: the last third took {fmean(ratios):.2g} times the first"
+    return f"slower over the epochs: the last third took {mean(ratios):.2g} times the first"
+
+
+def _unreadable(rows: list[Row]) -> str | None:
+    """Files of the data that are in no epoch, which another machine may be able to read."""
+    files = max(_known(rows, "data_left_out"), default=0)
+    return (
+        f"unreadable files left out of the data: {files:,} (`epochbench doctor --data` has them)" if files else None
+    )
 
 
 def _surroundings(rows: list[Row]) -> list[str]:
@@ -86,6 +101,10 @@ def _surroundings(rows: list[Row]) -> list[str]:
     held = sorted({word for words in _known(rows, "throttled") for word in words})
     if held:
         found.append(f"the GPU's clock was held down: {', '.join(held)}")
+    races = max(_known(rows, "other_races"), default=0)
+    if races:
+        who = "another run" if races == 1 else f"{races:,} other runs"
+        found.append(f"{who} of epochbench measured here at the same time")
     strangers = max(_known(rows, "foreign_gpu_processes"), default=0)
     if strangers:
         found.append(f"other processes computed on the GPU: {strangers}")

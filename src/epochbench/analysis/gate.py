@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from statistics import fmean
 from typing import Any
 
-from epochbench.analysis.sides import Row, Side
+from epochbench.analysis.sides import Row, Side, mean
 
 STEPS_TO_JUDGE_LEARNING = 20
 
@@ -66,7 +65,7 @@ def untrained(side: Side, other: Side) -> str | None:
             return f"{who}: the mean loss is no number in timed epoch {means.index(None) + 1}"
         if learning_not_judged(row) is None:
             third = len(losses) // 3
-            first, last = fmean(losses[:third]), fmean(losses[-third:])
+            first, last = mean(losses[:third]), mean(losses[-third:])
             if last >= first:
                 change = f"the loss went from {first:.4g} to {last:.4g} in {len(losses)} steps"
                 return f"{who}: did not train: {change}"

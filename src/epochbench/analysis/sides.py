@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -86,6 +88,12 @@ def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def mean(values: Sequence[float]) -> float:
+    """The mean, also of numbers whose sum is beyond what a float holds."""
+    largest = max(map(abs, values))
+    return fmean(values) if largest < 1e290 else largest * fmean(value / largest for value in values)
+
+
 Race = tuple[str, str, str]
 
 
@@ -152,4 +160,4 @@ def _swept(results: Results) -> set[tuple[str, str]]:
 
 def _unswept(table: pd.DataFrame, swept: set[tuple[str, str]]) -> pd.DataFrame:
     keys = zip(table["run"], table["workload"], strict=True)
-    return table[[key not in swept for key in keys]] if swept else table
+    return table.loc[[key not in swept for key in keys]] if swept else table

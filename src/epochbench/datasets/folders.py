@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ MNIST_FILES = (
 )
 PETS = ("cat", "dog")  # the place is the label
 _KAGGLE_NAME = re.compile(r"(cat|dog)\.\d+\.jpe?g", re.IGNORECASE)
+_ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".7z", ".rar")
 _LOOKED_FOR = (
     "MNIST/raw/train-images-idx3-ubyte[.gz] and its three companions, PetImages/Cat and PetImages/Dog, "
     "train/cat.0.jpg and train/dog.0.jpg"
@@ -36,29 +37,32 @@ def check_folder(options: DataOptions) -> None:
     folder = options.folder
     if folder is None:
         return
-    if not folder.exists():
+    try:
+        there, is_folder = folder.exists(), folder.is_dir()
+    except OSError as error:  # a name that is too long, say, or a folder above that may not be entered
+        raise DataError(f"{folder}: cannot be read ({error.strerror or error})") from error
+    if not there:
         raise DataError(f"{folder}: there is no such folder; give the folder that holds the data")
-    if not folder.is_dir():
-        raise DataError(f"{folder}: is a file; give the folder that holds the data")
+    if not is_folder:
+        raise DataError(f"{folder}: is a file; give the folder that holds the data, unpacked")
     if find_mnist(folder) is not None or find_pets(folder) is not None:
         return
     _refuse_one_class(folder)
-    raise DataError(f"{folder}: holds no data set that is known here; looked for {_LOOKED_FOR}")
+    packed = [entry.name for entry in _entries(folder) if entry.name.lower().endswith(_ARCHIVES)]
+    unpack = f"; unpack {packed[0]} first" if packed else ""
+    raise DataError(f"{folder}: holds no data set that is known here; looked for {_LOOKED_FOR}{unpack}")
 
 
 def find_mnist(folder: Path) -> dict[str, Path] | None:
     """MNIST's four files by name (plain before gzipped), or None where none of them is.
 
-    Looked for in MNIST/raw (torchvision's layout), raw and the folder itself.
+    Looked for in MNIST/raw (torchvision's layout), MNIST, raw and the folder itself, in upper or lower case.
     Raises DataError if some are missing.
     """
     incomplete = None
-    for root in (folder / "MNIST" / "raw", folder / "raw", folder):
-        found = {}
-        for name in MNIST_FILES:
-            place = next((p for p in (root / name, root / f"{name}.gz") if p.is_file()), None)
-            if place is not None:
-                found[name] = place
+    own = _below(folder, {"mnist"})
+    for root in (*(raw for above in (*own, folder) for raw in _below(above, {"raw"})), *own, folder):
+        found = _mnist_files(root)
         if len(found) == len(MNIST_FILES):
             return found
         if found and incomplete is None:
@@ -69,6 +73,13 @@ def find_mnist(folder: Path) -> dict[str, Path] | None:
     return None
 
 
+def _mnist_files(root: Path) -> dict[str, Path]:
+    """Those of MNIST's files that a folder holds; some unpack to names with a dot: train-images.idx3-ubyte."""
+    files = [entry for entry in _entries(root) if _holds(entry.is_file)]
+    there = {entry.name.lower().replace(".idx", "-idx"): Path(entry) for entry in files}
+    return {name: there[one] for name in MNIST_FILES for one in (f"{name}.gz", name) if one in there}
+
+
 def find_pets(folder: Path) -> PetFiles | None:
     """The files of Cats vs Dogs in name order, or None where there are none.
 
@@ -76,8 +87,7 @@ def find_pets(folder: Path) -> PetFiles | None:
     or lower case.
     Raises DataError if one class is missing or empty.
     """
-    below = [entry for entry in _entries(folder) if entry.name.lower() in {"petimages", "train"}]
-    for root in (folder, *(Path(entry) for entry in below if _holds(entry.is_dir))):
+    for root in (folder, *_below(folder, {"petimages", "train"})):
         files = _class_folders(root) or _kaggle(root)
         if files:
             files.sort()
@@ -97,20 +107,24 @@ def _refuse_one_class(folder: Path) -> None:
 
 
 def _class_folders(root: Path) -> list[tuple[str, int]]:
+    """The files in the folders of the classes; of a folder that a link names once more, once."""
+    folders = {}
+    for entry in _entries(root):
+        label = _pet_of(entry.name)
+        if label is not None and _holds(entry.is_dir):
+            folders.setdefault(os.path.realpath(entry), (entry, label))
     files = []
-    classes = [(entry, _pet_of(entry.name)) for entry in _entries(root) if _pet_of(entry.name) is not None]
-    folders = [(entry, label) for entry, label in classes if _holds(entry.is_dir)]
-    for entry, label in folders:
-        inside = [f"{entry.name}/{file.name}" for file in _entries(Path(entry)) if _holds(file.is_file)]
-        files += [(name, label) for name in inside if not name.split("/")[1].startswith(".")]
+    for entry, label in folders.values():
+        inside = [file.name for file in _entries(Path(entry)) if _is_candidate(file)]
+        files += [(f"{entry.name}/{name}", label) for name in inside if not name.startswith(".")]
     if folders and not files:
-        raise DataError(f"{root}: its folders {', '.join(e.name for e, _ in folders)} are empty")
+        raise DataError(f"{root}: its folders {', '.join(e.name for e, _ in folders.values())} are empty")
     return files
 
 
 def _kaggle(root: Path) -> list[tuple[str, int]]:
     matches = [(entry, _KAGGLE_NAME.fullmatch(entry.name)) for entry in _entries(root)]
-    return [(e.name, PETS.index(m[1].lower())) for e, m in matches if m is not None and _holds(e.is_file)]
+    return [(e.name, PETS.index(m[1].lower())) for e, m in matches if m is not None and _is_candidate(e)]
 
 
 def _pet_of(name: str) -> int | None:
@@ -119,12 +133,22 @@ def _pet_of(name: str) -> int | None:
     return PETS.index(singular) if singular in PETS else None
 
 
+def _is_candidate(entry: os.DirEntry) -> bool:
+    """Whether it is a file, or a link that leads to nothing: of that the scan says why it is left out."""
+    return _holds(entry.is_file) or (entry.is_symlink() and not os.path.exists(entry))
+
+
 def _holds(question: Callable[[], bool]) -> bool:
     """The answer of `entry.is_file` and the like; no for what cannot be looked at, as a link to itself."""
     try:
         return question()
     except OSError:
         return False
+
+
+def _below(folder: Path, names: Collection[str]) -> list[Path]:
+    """The folders in a folder that have one of the names, in upper or lower case."""
+    return [Path(entry) for entry in _entries(folder) if entry.name.lower() in names and _holds(entry.is_dir)]
 
 
 def _entries(folder: Path) -> list[os.DirEntry]:

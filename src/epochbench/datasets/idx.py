@@ -15,6 +15,8 @@ import numpy as np
 from epochbench.datasets.options import DataError
 
 _UNSIGNED_BYTE = 8
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_MOST_BYTES = 1 << 28  # five times MNIST's largest file; a small gzip file may unpack to any number of bytes
 
 
 def read_images(path: Path) -> np.ndarray:
@@ -39,7 +41,7 @@ def _read(path: Path, *, dimensions: int) -> np.ndarray:
     expected_magic = bytes([0, 0, _UNSIGNED_BYTE, dimensions])
     if not content:
         raise DataError(f"{path}: is empty (0 bytes); get it again")
-    if content.lstrip()[:1] == b"<":
+    if content.removeprefix(_BYTE_ORDER_MARK).lstrip()[:1] == b"<":
         raise DataError(f"{path}: is a web page (HTML or XML), not an MNIST file; get it again")
     if content[:4] != expected_magic:
         raise DataError(
@@ -61,12 +63,15 @@ def _read(path: Path, *, dimensions: int) -> np.ndarray:
 def _content(path: Path) -> bytes:
     """The file's bytes, unpacked when they are gzip, whatever the file is called."""
     try:
-        content = path.read_bytes()
-        if content[:2] != b"\x1f\x8b":
-            return content
-        with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-            return file.read()
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+        if content[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+                content = packed.read(_MOST_BYTES + 1)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: is a damaged gzip file ({error}); get it again") from error
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(content) > _MOST_BYTES:
+        raise DataError(f"{path}: holds more than {_MOST_BYTES:,} bytes, so it is not MNIST; get it again")
+    return content

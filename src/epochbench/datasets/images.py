@@ -60,6 +60,7 @@ class ImageFiles(Dataset):
                     image = read_rgb(path)
             else:
                 image = read_rgb(path)
-        except (OSError, ValueError) as error:
+        # Damaged files raise nearly everything from within Pillow, as in the scan.
+        except Exception as error:
             raise DataError(f"{path}: cannot be read any more ({error}); start again without it") from error
         return self._transform(image), label

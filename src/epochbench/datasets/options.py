@@ -1,5 +1,6 @@
 """What the user chose, what was found, and the one error of this folder."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,8 @@ class DataOptions:
     def __post_init__(self) -> None:
         if self.folder is not None:
             # `--race-data=~/data` arrives with its tilde: the shell expands it at the start of a word only.
-            object.__setattr__(self, "folder", Path(self.folder).expanduser())
+            with suppress(RuntimeError):  # of a user who is not known: then no folder of that name is found
+                object.__setattr__(self, "folder", Path(self.folder).expanduser())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from epochbench.datasets.folders import PETS, PetFiles, check_folder, find_pets
 from epochbench.datasets.images import ImageFiles
 from epochbench.datasets.options import DataError, DataFacts, DataOptions
 from epochbench.datasets.photographs import embedded_photographs
-from epochbench.datasets.scan import Scanned, scan
+from epochbench.datasets.scan import Scanned, faults, scan
 
 _TEST_SHARE = 0.2
 _SEED = "epochbench"
@@ -31,8 +31,8 @@ def _from_folder(pets: PetFiles, *, train: bool) -> ImageFiles:
     for label, pet in enumerate(PETS):
         readable = sum(other == label for _, other in usable)
         if readable < 2:
-            faults = [f"{n} ({found.fault})" for n, found in scanned.items() if found.fault][:3]
-            told = f"; left out: {'; '.join(faults)}" if faults else ""
+            why = faults(scanned, 3)
+            told = f"; left out: {why}" if why else ""
             raise DataError(f"{pets.root}: {readable} readable images of class {pet}, at least 2 needed{told}")
     chosen = split(usable, train=train)
     return ImageFiles(

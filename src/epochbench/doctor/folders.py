@@ -7,10 +7,14 @@ import re
 import shutil
 from pathlib import Path
 
+from epochbench.datasets.folders import find_pets
+from epochbench.datasets.options import DataError
+from epochbench.datasets.scan import faults, kept_scan
 from epochbench.doctor.findings import Finding, size
 from epochbench.measure import machine
 
 LITTLE_DISK_BYTES = 2**30
+MOST_NAMED = 100
 
 _WORDS = {
     "data": ("training data", "The training data are read from it"),
@@ -57,6 +61,25 @@ def folder(name: str, path: Path, mounts: Path = Path("/proc/mounts")) -> Findin
     if free < LITTLE_DISK_BYTES:
         return Finding(name=name, level="problem", seen=seen, means=lost, do="Free some space on that disk.")
     return Finding(name=name, level="ok", seen=seen, means=fine)
+
+
+def left_out(data: Path) -> Finding | None:
+    """The images that are left out of Cats vs Dogs, by the last scan; None where it found none, or there was none."""
+    try:
+        pets = find_pets(data)
+    except DataError:  # a folder of other data, of which the races say what they miss
+        return None
+    scanned = {} if pets is None else kept_scan(pets.root)
+    count = sum(found.fault is not None for found in scanned.values())
+    if not count:
+        return None
+    return Finding(
+        name="images",
+        level="note",
+        seen=f"{count:,} of {len(scanned):,} images could not be read: {faults(scanned, MOST_NAMED)}",
+        means="They are in no epoch; a machine that can read them trains on other data, and is not compared.",
+        do="Get these files again, or take them out of the folder.",
+    )
 
 
 def shown(path: Path) -> str:

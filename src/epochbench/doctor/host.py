@@ -12,7 +12,7 @@ import psutil
 
 from epochbench.datasets.cache import cache_folder
 from epochbench.doctor.findings import Finding, counted, size
-from epochbench.doctor.folders import folder
+from epochbench.doctor.folders import folder, left_out
 from epochbench.measure import machine
 
 LITTLE_SHARED_BYTES = 2**30
@@ -29,6 +29,8 @@ def host_findings(data: Path | None) -> Iterator[Finding]:
     yield from shared_memory()
     if data is not None:
         yield folder("data", data)
+        if (images := left_out(data)) is not None:
+            yield images
     yield folder("cache", cache_folder())
     yield folder("results", Path("results"))
     yield power()

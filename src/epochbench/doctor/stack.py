@@ -58,7 +58,7 @@ def build(facts: Facts) -> str:
 
 
 def torchvision_finding(torch: Facts, facts: Facts) -> Finding:
-    """Whether torchvision fits this torch. Only ResNet50 and your own models need it."""
+    """Whether torchvision fits this torch. Images are read and changed with it, and ResNet50 is its own."""
     version, error = torch["torchvision"], facts.get("error")
     if error is None:
         return Finding(
@@ -78,7 +78,7 @@ def torchvision_finding(torch: Facts, facts: Facts) -> Finding:
     )
 
 
-_WITHOUT = "Only the ResNet50 suite, and models of your own that import it, cannot run."
+_WITHOUT = "The suites on images, and models of your own that import it, cannot run; the one on a table can."
 
 
 def _fitting(version: str) -> str:

@@ -1,8 +1,9 @@
 """The energy of a measurement, from a counter of the device itself: NVML's for an NVIDIA GPU, RAPL's for the CPU.
 
 What is counted runs from the end of the warm-up to the end of the last evaluation, so that evaluations are in it: a
-counter moves only every 1 to 100 ms and could not be cut at the ends of each epoch. Nothing is estimated: without a
-counter, without the right to read it, or over too short a time there is no figure.
+counter moves only every 1 to 100 ms and could not be cut at the ends of each epoch. The waits between epochs, while
+the last one's record is written, are left out, which is right on average only, for the same reason. Nothing is
+estimated: without a counter, without the right to read it, or over too short a time there is no figure.
 
 RAPL counts whole CPU packages, with everything that runs on them, other people's containers too, and not the memory
 or the rest of the machine; since Linux 5.10 only root may read it (CVE-2020-8694). NVML counts the GPU's board, and
@@ -37,28 +38,37 @@ class EnergyMeter:
     ) -> None:
         self._counter = counter
         self._clock = clock
-        self._first: float | None = None
+        self._began = False
         self._last = 0.0
+        self._seconds = 0.0
         self._joules: float | None = 0.0
 
     def sample(self) -> None:
+        seconds, counted = self._read()
+        if self._began:
+            self._seconds += seconds
+            if self._joules is not None:
+                self._joules = None if counted is None else self._joules + counted
+        self._began = True
+
+    def leave_out(self) -> None:
+        """Count nothing of what was taken since the last `sample`."""
+        self._read()
+
+    def _read(self) -> tuple[float, float | None]:
+        """(seconds, joules) since the last reading."""
         if self._counter is None:
-            return
+            return 0.0, None
         now = self._clock()
-        counted = self._counter.joules_since_last(now - self._last)
-        if self._first is None:
-            self._first = now
-        elif self._joules is not None:
-            self._joules = None if counted is None else self._joules + counted
-        self._last = now
+        seconds, self._last = now - self._last, now
+        return seconds, self._counter.joules_since_last(seconds)
 
     def facts(self) -> dict[str, Any]:
         """`energy_joules` and `energy_source`; neither where nothing was measured."""
         if self._counter is None:
             return {}
         self._counter.close()
-        long_enough = self._first is not None and self._last - self._first >= SHORTEST_SECONDS
-        if not self._joules or not long_enough:
+        if not self._joules or self._seconds < SHORTEST_SECONDS:
             return {}
         return {"energy_joules": self._joules, "energy_source": self._counter.source}
 

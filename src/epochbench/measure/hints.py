@@ -30,6 +30,10 @@ HINTS = (
         r"should have the same dtype|expected scalar type",
         "the model and its input have different types",
     ),
+    (
+        r"out of shared memory|Bus error|unable to open shared memory object|unable to mmap",
+        "the DataLoader's workers are out of shared memory; `epochbench doctor` says what is free and what to do",
+    ),
 )
 """(pattern of the error's text, what it means): to add one is one entry."""
 

@@ -152,16 +152,31 @@ def peak_process_bytes() -> int | None:
 
 
 def without_names(text: str) -> str:
-    """The text without what names a person or a machine, for files that travel: of a path its last part is left."""
-    return nameless(_FOLDERS.sub("", text))
+    """The text without what names a person or a machine, for files that travel: of a path its last part is left,
+    of an address on a network and of a UUID a stand-in. What is no UTF-8, as in the name of a file, becomes a "?".
+    """
+    text = _LOCAL_URL.sub("/", text.encode("utf-8", "replace").decode())
+    for home in _homes():
+        text = re.sub(rf"(?<![\w.-]){re.escape(home)}(?![\w-])", "~", text)
+    text = _OTHER_HOME.sub("~", _QUOTED.sub(r"\1\2\1", _QUOTED_HOME.sub("~", text)))
+    text = _FOLDERS.sub("", text)
+    return nameless(_ADDRESS.sub("<address>", _UUID.sub("<uuid>", text)))
 
 
 def nameless(text: str) -> str:
     """The text with stand-ins for the names of this user and this machine; paths stay."""
-    for name, stand_in in ((platform.node(), "<host>"), (_user(), "<user>")):
+    host = platform.node()
+    for name, stand_in in ((host, "<host>"), (host.partition(".")[0], "<host>"), (_user(), "<user>")):
         if name:
-            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text)
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text, flags=re.IGNORECASE)
     return text
+
+
+def _homes() -> list[str]:
+    """The home folder, as it is named and as it is reached, the longer one first; none for one that is the root."""
+    home = os.path.expanduser("~")
+    homes = {home.rstrip("/\\"), os.path.realpath(home).rstrip("/\\")}
+    return sorted((one for one in homes if one not in ("", "~")), key=len, reverse=True)
 
 
 def _user() -> str | None:
@@ -172,5 +187,19 @@ def _user() -> str | None:
         return None
 
 
-_FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|~?/)(?:[^\s\\/:'\"<>|]+[\\/])*(?=[^\s\\/])")
+_LOCAL_URL = re.compile(r"file:/+")
+_OTHER_HOME = re.compile(r"(?<![\w.-])(?:[A-Za-z]:[\\/]|/)(?:home|Users)[\\/][^\s/\\:,;'\"<>|]+")
+_QUOTED_HOME = re.compile(r"(?<=['\"])/(?:home|Users)/[^/'\"\n]+(?=['\"])")
+_QUOTED = re.compile(r"(['\"])(?:[A-Za-z]:[\\/]|\\\\|~[\\/]|/)(?:[^'\"\n/\\]*[\\/])*([^'\"\n/\\]+)\1")
+"""An absolute path in quotes, which may hold spaces; its last part is kept."""
+_FOLDERS = re.compile(r"(?<![\w.:/\\])(?:[A-Za-z]:[\\/]|\\\\|~[\\/]|/)(?:[^\s\\/:'\"<>|]+[\\/])*(?=[^\s\\/])")
 """The folders of an absolute path, up to its last part."""
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.IGNORECASE)
+_ADDRESS = re.compile(
+    r"(?<![\w.:-])(?:(?!127\.|0\.0\.0\.0)(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\d)"
+    r"|(?:[0-9a-f]{2}[:-]){5}[0-9a-f]{2}(?![\w:-])"
+    r"|(?:[0-9a-f]{1,4}:){7}[0-9a-f]{1,4}(?![\w:])"
+    r"|(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3})(?=[0-9a-f:]*::)[0-9a-f:]*[0-9a-f](?![\w:]))",
+    re.IGNORECASE,
+)
+"""IPv4 but this machine's own loop, a MAC, IPv6 whole and shortened; a version of four numbers goes with them."""

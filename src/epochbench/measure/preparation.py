@@ -43,7 +43,8 @@ def prepare(
 ) -> dict[str, Any]:
     """Open the data on the CPU (which makes what is cached), read the first batches, and try the workload out.
 
-    Returns the name of the data, the steps of a whole epoch and the FLOPs of a step. Raises InputError.
+    Returns the name of the data, the FLOPs of a step, and what tells this work from other work, by the names that a
+    record has for it. Raises InputError.
     """
     recipe = Recipe(name=recipe.name)  # what is tried out is the workload; the recipe is the measurement's
     feed, evaluation_feed = open_feeds(workload, recipe, "cpu", seed)
@@ -56,26 +57,39 @@ def prepare(
         evaluation_steps_per_epoch=evaluation_feed.steps if evaluation_feed else 0,
     )
     batches = chain(feed.epoch(0, todo.warmup_steps), feed.epoch(1, todo.steps))
-    flops = _try_out(workload, recipe, seed, feed, batches, "train_data")
+    tried = _try_out(workload, recipe, seed, feed, batches, "train_data")
     if evaluation_feed is not None:
         batches = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
         _try_out(workload, recipe, seed, evaluation_feed, batches, "test_data")
-    return describe_data(feed) | {"steps_per_epoch": feed.steps, "flops_per_step": workload.flops_per_step or flops}
+    tried["flops_per_step"] = workload.flops_per_step or tried["flops_per_step"]
+    facts = describe_data(feed) | tried
+    return facts | {
+        "batch_size": feed.batch_size,
+        "job_epochs": workload.epochs,
+        "epoch_steps": todo.steps,
+        "steps_per_epoch": feed.steps,
+        "order_hash": feed.order_hash(1, todo.steps),
+    }
 
 
 def _try_out(
     workload: Workload, recipe: Recipe, seed: int, feed: Feed, batches: Iterator[Any], field: str
-) -> int | None:
-    """Compute one loss, and read batches for a bounded time, which warms what they come from → FLOPs of a step."""
+) -> dict[str, Any]:
+    """Compute one loss, and read batches for a bounded time, which warms what they come from → facts of the model."""
     first = next(batches, None)
     if first is None:
         raise BadInput(f"{workload.name}: {field} makes no batch, though its length is {feed.steps}")
     ready = training.start(workload, recipe, "cpu", seed=seed)
     ready.model.eval()
+    facts: dict[str, Any] = {
+        "weights": getattr(ready.model, "weights_source", None),
+        "weights_hash": ready.weights_hash,
+        "parameters": sum(parameter.numel() for parameter in ready.model.parameters()),
+    }
     if workload.step is not None:
         _check_loss(workload, "step", workload.step(ready.model, first))
         _warm(batches)
-        return count_flops(ready, first)
+        return facts | {"flops_per_step": count_flops(ready, first)}
     inputs, targets = _few(*training.pair(first))
     with torch.no_grad():
         outputs = ready.model(inputs)
@@ -86,7 +100,7 @@ def _try_out(
             _check_labels(workload, field, classes, _bounded(labels))
         _check_loss(workload, "loss", workload.loss(outputs, targets))  # type: ignore[misc]
     _warm(batches)
-    return count_flops(ready, first)
+    return facts | {"flops_per_step": count_flops(ready, first)}
 
 
 def count_flops(ready: training.Training, batch: Any) -> int | None:

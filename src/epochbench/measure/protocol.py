@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, count, islice
 from statistics import fmean
 from typing import Any
@@ -37,7 +37,16 @@ from epochbench.measure.planning import Effort, Plan, plan
 from epochbench.measure.surroundings import Surroundings
 from epochbench.recipe import Recipe
 from epochbench.resident import ResidentFeed
-from epochbench.training import LossTrail, Training, evaluate, make_code, start, train, turn_off_dropout
+from epochbench.training import (
+    LossTrail,
+    Training,
+    check_device,
+    evaluate,
+    make_code,
+    start,
+    train,
+    turn_off_dropout,
+)
 from epochbench.workload import Workload
 
 Clock = Callable[[], float]
@@ -92,6 +101,8 @@ class Progress:
 def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf_counter) -> None:
     """Make one measurement: emits an epoch record as each epoch ends and a measurement record at the end.
 
+    The passes apart can crash the process after all that is timed is done. So the measurement without them goes
+    before, as a message of the kind `measured`: it is what counts where no other comes.
     `clock` is the one clock that is read, in seconds. A loss that is not finite makes the measurement invalid; an
     error of the workload is raised as it is.
     """
@@ -136,11 +147,13 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     surroundings, energy = Surroundings(task.device), EnergyMeter(open_counter(task.device))
     for number in range(todo.epochs + 1):
         epoch, outcome = _epoch(task, training, feed, evaluation_feed, todo, number, progress, clock, record)
+        check_device(training)
         energy.sample()
         losses += outcome.pop("losses")
         evaluation = outcome or evaluation
         surroundings.sample()
         emit({"kind": "epoch", "at_seconds": task.now()} | task.who | epoch)
+        energy.leave_out()
     record |= surroundings.facts() | energy.facts()
     record |= {
         "recipe_settings": fitted.recipe.settings,
@@ -160,6 +173,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
         _verdict(losses, task.recipe.precision) | evaluation | _work(task, training, feed, evaluation_feed, todo)
     )
     if task.replicate == 1 and not task.recipe.cached_features:
+        emit({"kind": "measured", "at_seconds": task.now()} | task.who | record)
         record |= _passes_apart(task, training, feed, todo, clock)
     emit({"kind": "measurement", "at_seconds": task.now()} | task.who | record)
 
@@ -338,6 +352,8 @@ def _work(task: Task, training: Training, feed: Feed, evaluation_feed: Feed | No
     return {
         "data": facts["name"],
         "data_fingerprint": facts["fingerprint"],
+        "data_left_out": facts.get("left_out"),
+        "data_broken_metadata": facts.get("broken_metadata"),
         "weights": getattr(training.model, "weights_source", None),
         "batch_size": feed.batch_size,
         "precision": task.recipe.precision,
@@ -371,10 +387,10 @@ def _flops_per_step(task: Task, feed: Feed) -> float | None:
 
 
 def describe_data(feed: Feed) -> dict[str, Any]:
-    """Name and fingerprint of the data: what our data sets say of themselves, else the class, size and content."""
+    """What our data sets say of themselves (`DataFacts`); else a name of class and size, and a hash of tensors."""
     facts = getattr(feed.data, "facts", None)
     if isinstance(facts, DataFacts):
-        return {"name": facts.name, "fingerprint": facts.fingerprint}
+        return asdict(facts)
     inner = getattr(feed.data, "dataset", feed.data)
     fingerprint = hash_batch(feed.data) if isinstance(feed.data, tuple) else None
     return {"name": f"{type(inner).__name__} of {feed.samples}", "fingerprint": fingerprint}

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from epochbench.measure import preparation, protocol, worker
+from epochbench.measure.company import racing
 from epochbench.measure.machine import without_names
 from epochbench.measure.parcel import files_by_value, pack
 from epochbench.measure.planning import Effort
 from epochbench.measure.protocol import Progress, Task
+from epochbench.measure.scratch import compiled_anew
 from epochbench.measure.traces import from_their_line_on, their_line
 from epochbench.recipe import Recipe, contender_id
+from epochbench.records.completion import complete
 from epochbench.records.schema import EpochRecord, MeasurementRecord
 from epochbench.workload import Workload
 
@@ -77,11 +82,31 @@ class Lane:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Kept:
+    """What an earlier run holds of a race: its whole blocks, which are not measured again.
+
+    `blocks` are their replicates, and `lanes` what they brought, by contender id. `check` is told the facts of what
+    is prepared and of each measurement that is made anew, and raises InputError where it is other work than that of
+    the earlier run; `doubtful` says that this has to be found out even where nothing is left to be measured.
+    """
+
+    blocks: frozenset[int] = frozenset()
+    lanes: Mapping[str, Lane] = field(default_factory=dict)
+    check: Callable[[dict[str, Any]], None] = lambda facts: None
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Hooks:
-    """What a race tells: records as they are made, and where it stands, once a second."""
+    """What a race tells: records as they are made, and where it stands, once a second.
+
+    `run_file` is the file that the records go to. A measuring process whose parent was killed puts the last of them
+    there itself.
+    """
 
     on_records: Callable[[Records], None] = lambda records: None
     on_standing: Callable[[Standing], None] = lambda standing: None
+    run_file: Path | None = None
 
 
 def places(contenders: list[Contender], replicates: int) -> list[tuple[int, Contender]]:
@@ -101,30 +126,52 @@ def race(
     *,
     suite_module: str | None = None,
     prepare: Callable[[], Any] | None = None,
+    kept: Kept | None = None,
 ) -> dict[str, Lane]:
     """Race a workload over the contenders → a lane for each, by contender id.
 
     `suite_module` is the module that the workload is written in; it travels by value, since the worker may be
     unable to import it. `prepare` is called first in every worker and may return the clock to read. A contender
     that fails, or whose recipe the workload cannot do, is not measured again in this race; the others go on. Input
-    that cannot be trained fails every contender before anything is trained. Raises `parcel.CannotTravel`.
+    that cannot be trained fails every contender before anything is trained. `kept` is what is there of the race
+    already. Raises `parcel.CannotTravel`, and what `kept.check` raises.
     """
     if options.batch_size is not None:
         workload = replace(workload, batch_size=options.batch_size)
-    lanes = {contender.id: Lane(contender=contender) for contender in contenders}
-    run = _Run(workload, lanes, options, hooks, prepare, files_by_value(suite_module))
+    kept = kept or Kept()
+    lanes = {one.id: kept.lanes.get(one.id) or Lane(contender=one) for one in contenders}
+    run = _Run(workload, lanes, options, hooks, prepare, kept, files_by_value(suite_module))
     for lane in lanes.values():
-        if lane.contender.unavailable:
+        if lane.contender.unavailable and not lane.measurements:
             run.keep_end(lane, status="skipped", reason=lane.contender.unavailable)
     able = [contender for contender in contenders if not contender.unavailable]
     if able:
         run.measure_all(able, pack(module=suite_module, workload=workload))
+    for lane in lanes.values():
+        lane.measurements.sort(key=lambda one: one.replicate or 0)
+        lane.epochs.sort(key=lambda one: (one.replicate, one.epoch))
     return lanes
+
+
+def how_often(options: RaceOptions, able: int) -> int:
+    """The replicates of a race of so many contenders."""
+    return options.replicates or (4 if able > 1 else 3)
 
 
 def measure_job(emit: Any, counters: Any, clock: Any, *, workload: Workload, **task: Any) -> None:
     """The job of a measuring process."""
     protocol.measure(Task(workload=workload, **task), emit, Progress(counters), clock)
+
+
+def bequeath(run_file: Path, facts: dict[str, Any], messages: list[worker.Message]) -> None:
+    """Write the last messages of a measurement into the file of a run that was killed; `facts` go with the record."""
+    records: Records = [EpochRecord(**message) for message in messages if message["kind"] == "epoch"]
+    last = messages[-1] | facts
+    if last["kind"] == "measured":
+        last |= {"kind": "measurement", "passes_apart_reason": "the run was killed"}
+    if last["kind"] == "measurement":
+        records.append(MeasurementRecord(**last))
+    complete(run_file, records)
 
 
 @dataclass
@@ -136,9 +183,14 @@ class _Run:
     options: RaceOptions
     hooks: Hooks
     prepare: Callable[[], Any] | None
+    kept: Kept
     files: list[str] = field(default_factory=list)
     flops_per_step: float | None = None
     spent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    measured: worker.Message | None = None
+    """The measurement that is under way, once all that is timed is done."""
+    count_others: Callable[[], int | None] = lambda: None
+    others: int | None = None
 
     @property
     def point(self) -> dict[str, Any]:
@@ -147,14 +199,25 @@ class _Run:
         return {} if sweep is None else {f"sweep_{name}": value for name, value in sweep._asdict().items()}
 
     def measure_all(self, able: list[Contender], blob: bytes) -> None:
+        replicates = how_often(self.options, len(able))
+        schedule = [
+            (place, replicate, contender)
+            for place, (replicate, contender) in enumerate(places(able, replicates))
+            if replicate not in self.kept.blocks and not self.lanes[contender.id].failures
+        ]
+        if schedule or self.kept.doubtful:
+            with racing() as self.count_others, compiled_anew(any(one.recipe.compile for one in able)):
+                self._measure_each(able, schedule, blob, replicates)
+
+    def _measure_each(
+        self, able: list[Contender], schedule: list[tuple[int, int, Contender]], blob: bytes, replicates: int
+    ) -> None:
         arguments = {
             "recipe": able[0].recipe,
             "seed": self.options.seed,
             "effort": self.options.effort,
             "batch_size_was_set": self.options.batch_size is not None,
         }
-        replicates = self.options.replicates or (4 if len(able) > 1 else 3)
-        schedule = places(able, replicates)
         ready = self._call(
             preparation.prepare, blob, arguments, on_tick=lambda _: self._tell("", 0, replicates, len(schedule))
         )
@@ -162,18 +225,21 @@ class _Run:
             ready = replace(ready, reason=f"while preparing the data: {ready.reason}")
         if ready.status != "ok":
             for contender in able:
-                self._fail(self.lanes[contender.id], ready)
+                self._fail(self.lanes[contender.id], self._traced(ready))
             return
+        self.kept.check(ready.value)
         self.flops_per_step = ready.value["flops_per_step"]
-        for place, (replicate, contender) in enumerate(schedule):
+        for done, (place, replicate, contender) in enumerate(schedule):
             if not self.lanes[contender.id].failures:
-                ahead = [one.id for _, one in schedule[place:]]
+                ahead = [one.id for _, _, one in schedule[done:]]
                 self._measure(contender, blob, {"replicate": replicate, "place": place}, ahead, replicates)
 
     def _measure(
         self, contender: Contender, blob: bytes, where: dict[str, int], ahead: list[str], replicates: int
     ) -> None:
         lane = self.lanes[contender.id]
+        self.others = None
+        self._look_around()
         began = time.monotonic()
         arguments = {
             "recipe": contender.recipe,
@@ -187,20 +253,29 @@ class _Run:
         }
 
         def on_tick(counters: list[int]) -> None:
+            self._look_around()
             rest = [who for who in ahead if not self.lanes[who].failures]
             left = _seconds_left(self.spent, rest, time.monotonic() - began)
             self._tell(contender.id, where["replicate"], replicates, len(rest), left, counters)
 
         try:
             outcome = self._call(
-                measure_job, blob, arguments, lambda messages: self._keep(lane, messages, where["place"]), on_tick
+                measure_job,
+                blob,
+                arguments,
+                lambda messages: self._keep(lane, messages, where["place"]),
+                on_tick,
+                self._will(where["place"]),
             )
         except KeyboardInterrupt:
-            self.keep_end(lane, status="interrupted", reason="Ctrl-C", **where)
+            if not self._stands(lane, "Ctrl-C", **where):
+                self.keep_end(lane, status="interrupted", reason="Ctrl-C", **where)
             raise
         self.spent[contender.id].append(time.monotonic() - began)
         if outcome.status != "ok":
-            self._fail(lane, outcome, **where)
+            outcome = self._traced(outcome)
+            if not self._stands(lane, outcome.reason or outcome.status, **where):
+                self._fail(lane, outcome, **where)
 
     def _tell(
         self,
@@ -230,6 +305,7 @@ class _Run:
         arguments: dict[str, Any],
         on_messages: Callable[[list[worker.Message]], None] = lambda messages: None,
         on_tick: Callable[[list[int]], None] = lambda counters: None,
+        will: Callable[[list[worker.Message]], None] | None = None,
     ) -> worker.Outcome:
         if not self.options.isolated:
             return worker.run_here(job, blob, arguments, prepare=self.prepare, on_messages=on_messages)
@@ -241,7 +317,14 @@ class _Run:
             timeout_seconds=self.options.timeout_seconds,
             on_messages=on_messages,
             on_tick=on_tick,
+            will=will,
         )
+
+    def _will(self, place: int) -> Callable[[list[worker.Message]], None] | None:
+        if self.hooks.run_file is None:
+            return None
+        facts = self.point | {"place": place, "isolation": "process"}
+        return partial(bequeath, self.hooks.run_file.absolute(), facts)
 
     def _keep(self, lane: Lane, messages: list[worker.Message], place: int) -> None:
         records: Records = []
@@ -249,20 +332,44 @@ class _Run:
             if message["kind"] == "epoch":
                 lane.epochs.append(EpochRecord(**message))
                 records.append(lane.epochs[-1])
+            elif message["kind"] == "measured":
+                self.measured = message
             else:
-                message = message | self.point | {"place": place, "isolation": "process"}
+                self.measured = None
+                self._look_around()
+                facts = {"place": place, "isolation": "process", "other_races": self.others}
+                message = message | self.point | facts
                 if not self.options.isolated:
                     # The peak is that of all that pytest's own process did.
                     message |= {"isolation": "none", "peak_process_bytes": None}
+                self.kept.check(message)
                 lane.measurements.append(MeasurementRecord(**message))
                 records.append(lane.measurements[-1])
-        self.hooks.on_records(records)
+        if records:
+            self.hooks.on_records(records)
+
+    def _look_around(self) -> None:
+        """Keep how many other races there were at most during this measurement."""
+        found = self.count_others()
+        if found is not None:
+            self.others = max(found, self.others or 0)
+
+    def _stands(self, lane: Lane, reason: str, *, replicate: int, place: int) -> bool:
+        """Whether the measurement was made before its process ended, for this reason; the reason is kept with it."""
+        if self.measured is not None:
+            apart = {"kind": "measurement", "passes_apart_reason": without_names(reason)[:300]}
+            self._keep(lane, [self.measured | apart], place)
+        return any(one.replicate == replicate for one in lane.measurements)
+
+    def _traced(self, outcome: worker.Outcome) -> worker.Outcome:
+        """The outcome with the user's own line in its reason, and its traceback from there on."""
+        if outcome.trace is None:
+            return outcome
+        line = their_line(outcome.trace, self.files)
+        reason = f"{outcome.reason}, at {line}" if line else outcome.reason
+        return replace(outcome, reason=reason, trace=from_their_line_on(outcome.trace, self.files))
 
     def _fail(self, lane: Lane, outcome: worker.Outcome, **where: int) -> None:
-        if outcome.trace is not None:
-            line = their_line(outcome.trace, self.files)
-            reason = f"{outcome.reason}, at {line}" if line else outcome.reason
-            outcome = replace(outcome, reason=reason, trace=from_their_line_on(outcome.trace, self.files))
         lane.failures.append(outcome)
         if outcome.status == "skipped":
             where = {}  # one record a contender, as for a device that is not there
@@ -277,6 +384,7 @@ class _Run:
             batch_size=self.workload.batch_size,
             job_epochs=self.workload.epochs,
             at_seconds=time.monotonic() - self.options.run_began,
+            other_races=self.others,
             **self.point | fields,
         )
         lane.measurements.append(measurement)

@@ -1,14 +1,20 @@
-"""The first record of a run: the machine, the software and the options."""
+"""The first record of a run, with the machine, the software and the options, and the last one."""
 
 from __future__ import annotations
 
-from datetime import datetime
+import secrets
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import epochbench
 from epochbench.measure import machine
-from epochbench.records.schema import DeviceFacts, Machine, RunRecord, Software
+from epochbench.records.schema import DeviceFacts, EndRecord, Machine, RunRecord, Software
+
+
+def new_run_id(path: Path) -> str:
+    """An id for the run of a new file, with a random part: two machines can begin one in the same second."""
+    return f"{path.stem}-{secrets.token_hex(3)}"
 
 
 def run_record(
@@ -36,3 +42,10 @@ def run_record(
         software=Software(epochbench=epochbench.__version__, **found["software"]),
         options=options,
     )
+
+
+def end_record(run: RunRecord, status: str, reason: str | None, seconds: float) -> EndRecord:
+    """The record of a run that ends now, after so many seconds; not before that by a clock that was set back."""
+    earliest = datetime.fromisoformat(run.started_at) + timedelta(seconds=seconds)
+    ended = max(datetime.now(UTC), earliest).isoformat(timespec="seconds")
+    return EndRecord(status=status, reason=reason, seconds=seconds, ended_at=ended)

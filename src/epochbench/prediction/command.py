@@ -15,8 +15,9 @@ from epochbench.errors import InputError
 from epochbench.loading import DatasetFeed, length_of, open_feed
 from epochbench.prediction.hardware import Hardware, card_of_device, find_card, load_hardware
 from epochbench.prediction.measured import measured_steps
-from epochbench.prediction.predictor import Prediction, half_type, predict_recording
+from epochbench.prediction.predictor import Prediction, half_type, loading_of, predict_recording
 from epochbench.prediction.recorder import Recording, record
+from epochbench.recipe import ARTICLE
 from epochbench.records.store import Results
 from epochbench.workload import Workload
 
@@ -52,7 +53,12 @@ def print_predictions(
             if precision == "bf16" and card.bf16_flops_per_second is None and not on:
                 continue
             one = predict_recording(
-                recording, card, precision=precision, channels_last=channels_last, loader_samples_per_second=rate
+                recording,
+                card,
+                precision=precision,
+                channels_last=channels_last,
+                loader_samples_per_second=rate,
+                loading=loading_of(ARTICLE.settings),
             )
             rows.append(_row(workload, card, one, steps, priced, duration))
     heads = ["workload", "card", "predicted step", "90% interval", "predicted job", "samples/s", "limited by"]
@@ -146,6 +152,7 @@ def print_check(
             precision=measured.precision,
             channels_last=measured.channels_last,
             loader_samples_per_second=recorded[asked].samples / loading if loading else None,
+            loading=measured.loading,
         )
         errors.append(one.step_seconds / measured.step_seconds - 1)
         inside = "inside" if one.low <= measured.step_seconds <= one.high else "outside"

@@ -9,7 +9,6 @@ Python calls takes 29 to 43 µs; those of the backward pass, called from C++, ta
 
 from __future__ import annotations
 
-import csv
 import difflib
 import math
 import re
@@ -18,6 +17,8 @@ from pathlib import Path
 
 from epochbench.errors import InputError
 from epochbench.prediction.cost import Rates
+from epochbench.records.csvfile import csv_rows
+from epochbench.records.runfile import RecordError
 
 KNOWN = Path(__file__).parent / "data" / "hardware.csv"
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp")
@@ -71,17 +72,16 @@ def load_hardware(file: Path | None = None) -> dict[str, Hardware]:
 
 
 def _read(file: Path) -> dict[str, Hardware]:
-    try:
-        with file.open(newline="", encoding="utf-8") as lines:
-            rows = list(csv.DictReader(lines))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{file.name}: cannot be read as a CSV file of cards ({error})") from error
-    if not rows:
-        raise InputError(f"{file.name}: holds no card; its columns are {', '.join(_names())}")
     found = {}
-    for number, row in enumerate(rows, start=2):
-        card = _card(f"{file.name}:{number}", row)
-        found[card.card] = card
+    try:
+        needed = [name for name in _names() if name not in _OPTIONAL]
+        for line, row in csv_rows(file, needed, "a table of cards"):
+            card = _card(f"{file.name}:{line}", row)
+            found[card.card] = card
+    except RecordError as error:
+        raise InputError(str(error)) from error
+    if not found:
+        raise InputError(f"{file.name}: holds no card; its columns are {', '.join(_names())}")
     return found
 
 
@@ -89,14 +89,16 @@ def _names() -> list[str]:
     return [field.name for field in fields(Hardware)]
 
 
-def _card(place: str, row: dict[str, str | None]) -> Hardware:
+def _card(place: str, row: dict[str, str]) -> Hardware:
     values: dict[str, str | float | None] = {}
     for name in _names():
-        text = (row.get(name) or "").strip()
+        text = " ".join(row.get(name, "").split())
         if not text and name in _OPTIONAL:
             values[name] = None
         elif not text:
             raise InputError(f"{place}: {name} is missing; give it as in the card's data sheet")
+        elif not text.isprintable():
+            raise InputError(f"{place}: {name} holds a character that cannot be printed; take it out")
         else:
             values[name] = text if name in _TEXTS else _positive(place, name, text)
     return Hardware(**values)  # type: ignore[arg-type]

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from epochbench.prediction.hardware import PRECISIONS
+from epochbench.prediction.predictor import Loading, loading_of
+from epochbench.recipe import ARTICLE
 from epochbench.records.store import Results
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ class MeasuredStep:
     """The mean step of one workload under one recipe on one GPU of one run, in seconds.
 
     `loading_seconds` of a step, in which the GPU waited for data, in the pass of phases; None where there was none.
+    `loading` is when the recipe loads.
     """
 
     workload: str
@@ -29,6 +32,7 @@ class MeasuredStep:
     channels_last: bool
     step_seconds: float
     loading_seconds: float | None
+    loading: Loading
 
 
 def measured_steps(results: Results) -> Iterator[MeasuredStep]:
@@ -46,7 +50,7 @@ def measured_steps(results: Results) -> Iterator[MeasuredStep]:
     timed = results.epochs[~results.epochs["warmup"].astype(bool)]
     for key, some in good.groupby(["run", "workload", "recipe", "device"], sort=False):
         run, workload, recipe, device = key
-        settings = next((one for one in some["recipe_settings"] if isinstance(one, dict)), {})
+        settings = next((one for one in some["recipe_settings"] if isinstance(one, dict)), ARTICLE.settings)
         precision, name = some["precision"].iloc[0] or "fp32", names.get((run, device))
         if NOT_FOLLOWED & set(settings) or not name or precision not in PRECISIONS:
             continue
@@ -61,6 +65,7 @@ def measured_steps(results: Results) -> Iterator[MeasuredStep]:
                 channels_last=bool(settings.get("channels_last")),
                 step_seconds=float(own["seconds"].sum() / own["steps"].sum()),
                 loading_seconds=_loading_seconds(some),
+                loading=loading_of(settings),
             )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,6 +20,9 @@ from epochbench.prediction.recorder import Recording, record
 from epochbench.workload import Workload
 
 Limit = Literal["compute", "memory", "launches", "loader"]
+Loading = Literal["beside", "by the host", "before"]
+"""When batches are loaded: beside the step, by processes of their own; by the host, which launches too, while the
+device works; or before the step, as in the article's loop, which waits for the loss each step."""
 
 CONTEXT_BYTES = 0.5e9
 """What CUDA's context and its libraries take of a card's memory before anything is trained."""
@@ -28,7 +32,7 @@ LAUNCH_LOW, LAUNCH_HIGH = 0.25, 2.2
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """A predicted step; never a measurement. The loader is taken to work while the device does.
+    """A predicted step; never a measurement.
 
     `low`, `high`         of the interval of 90% around `step_seconds`.
     `limited_by`          compute, memory, launches (the host's) or loader.
@@ -59,13 +63,14 @@ def predict(
     channels_last: bool = False,
     training: bool = True,
     loader_samples_per_second: float | None = None,
+    loading: Loading = "beside",
     hardware: str | Path | None = None,
 ) -> Prediction:
     """Predict one step of a workload on the card `on`, such as "rtx3090" or "NVIDIA A100".
 
     `training` False predicts the forward pass alone, without gradients. `loader_samples_per_second`, as measured on
-    this machine, is never exceeded. `hardware` is a CSV file of further cards. Raises InputError that names the card,
-    the precision, the operation, or the file and its field.
+    this machine, is never exceeded; `loading` says when it works. `hardware` is a CSV file of further cards. Raises
+    InputError that names the card, the precision, the operation, or the file and its field.
     """
     cards = load_hardware(Path(hardware) if hardware is not None else None)
     card = find_card(on, cards)
@@ -77,7 +82,15 @@ def predict(
         channels_last=channels_last,
         training=training,
         loader_samples_per_second=loader_samples_per_second,
+        loading=loading,
     )
+
+
+def loading_of(settings: Mapping[str, Any]) -> Loading:
+    """When a recipe loads whose settings differ from a plain loop's in these."""
+    if settings.get("workers"):
+        return "beside"
+    return "before" if settings.get("read_loss_each_step") else "by the host"
 
 
 def half_type(precision: str) -> torch.dtype | None:
@@ -95,8 +108,13 @@ def predict_recording(
     channels_last: bool = False,
     training: bool = True,
     loader_samples_per_second: float | None = None,
+    loading: Loading = "beside",
+    loading_width: float = 0.0,
 ) -> Prediction:
-    """Predict a step that was recorded in that precision, as `predict` does."""
+    """Predict a step that was recorded in that precision, as `predict` does.
+
+    `loading_width` is half of the interval of the logarithm of the loader's rate, where that is not exact.
+    """
     if loader_samples_per_second is not None and not loader_samples_per_second > 0:
         raise InputError(f"the loader's samples per second must be above 0, not {loader_samples_per_second!r}")
     layout = ("nhwc" if channels_last else "nchw") if training else "inference"
@@ -108,8 +126,8 @@ def predict_recording(
     times = row_times(table, constants, card.rates(precision))
     device = float(times.whole.sum())
     host = float(table.count.sum()) * card.launch_seconds
-    loading = recording.samples / loader_samples_per_second if loader_samples_per_second else 0.0
-    step = max(device, host, loading)
+    load = recording.samples / loader_samples_per_second if loader_samples_per_second else 0.0
+    step = _together(device, host, load, loading)
     width = half_width(
         fitted["quantiles"][layout],
         network_kinds(table)[0],
@@ -118,17 +136,24 @@ def predict_recording(
     )
     return Prediction(
         step_seconds=step,
-        low=max(device * math.exp(-width), host * LAUNCH_LOW, loading),
-        high=max(device * math.exp(width), host * LAUNCH_HIGH, loading),
+        low=_together(device * math.exp(-width), host * LAUNCH_LOW, load * math.exp(-loading_width), loading),
+        high=_together(device * math.exp(width), host * LAUNCH_HIGH, load * math.exp(loading_width), loading),
         samples_per_second=recording.samples / step,
         unstarved_seconds=max(device, host),
-        limited_by=_limit(times, device, host, loading),
+        limited_by=_limit(times, device, host, load),
         memory_bytes=recording.memory.total_bytes,
         fits=recording.memory.total_bytes + CONTEXT_BYTES <= card.memory_bytes,
         card=card.card,
         precision=precision,
         note=recording.note,
     )
+
+
+def _together(device: float, host: float, load: float, loading: Loading) -> float:
+    """Seconds of a step: what goes on at the same time takes as long as the longest of it."""
+    if loading == "before":
+        return max(device, host) + load
+    return max(device, host + load) if loading == "by the host" else max(device, host, load)
 
 
 def _limit(times: Times, device: float, host: float, loading: float) -> Limit:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from types import UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from epochbench.records.runfile import RunFile, one_line
-from epochbench.records.schema import DeviceFacts, EpochRecord, MeasurementRecord, Record, RunRecord
+from epochbench.records.schema import DeviceFacts, EpochRecord, MeasurementRecord, PredictionRecord, Record, RunRecord
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Measured = TypeVar("Measured", MeasurementRecord, EpochRecord)
 _RUN_COLUMNS = {
     "run": "object", "file": "object", "machine": "object", "label": "object", "started_at": "object",
     "ended": "object", "cpu_name": "object", "cpus_present": "Int64", "cpus_usable": "Int64",
@@ -20,7 +21,7 @@ _RUN_COLUMNS = {
     "cuda": "object", "python": "object", "options": "object", "devices": "object",
     "system": "object", "architecture": "object", "cpu_quota": "float64", "cpu_capability": "object",
     "cudnn": "object", "epochbench": "object", "thread_environment": "object", "power": "object",
-    "data_file_system": "object", "seconds": "float64", "reason": "object",
+    "data_file_system": "object", "seconds": "float64", "reason": "object", "resumes": "object",
 }  # fmt: skip
 
 
@@ -30,14 +31,16 @@ class Results:
 
     `runs`          a row a run: run, file, machine (a label to show), label, started_at, ended (finished,
                     interrupted, failed or cut), facts of the machine, versions, options (a dict), devices
-                    (dicts)
+                    (dicts), resumes (the ids of the runs that it goes on with)
     `measurements`  a row a measurement record: all the fields of the schema, with run and machine
     `epochs`        likewise, a row an epoch record
+    `predictions`   likewise, a row a prediction record: nothing in it was measured
     """
 
     runs: pd.DataFrame
     measurements: pd.DataFrame
     epochs: pd.DataFrame
+    predictions: pd.DataFrame
     problems: tuple[str, ...] = ()
 
 
@@ -45,16 +48,18 @@ def frames(chains: list[list[RunFile]], problems: list[str]) -> Results:
     names = [_label(chain[0].run) for chain in chains]
     names = _told_apart(names, [_accelerator(chain[0].run) for chain in chains])
     names = _told_apart(names, [_short_cpu(chain[0].run.machine.cpu_name) for chain in chains])
-    runs, measurements, epochs = [], [], []
+    runs, measurements, epochs, predictions = [], [], [], []
     for chain, machine in zip(chains, names, strict=True):
         home = {"run": chain[0].run.run_id, "machine": machine}
         runs.append(_run_row(chain) | home)
-        measurements += [_row(record) | home for record in _joined(chain, "measurements")]
-        epochs += [_row(record) | home for record in _joined(chain, "epochs")]
+        measurements += [_row(record) | home for record in joined(chain, "measurements")]
+        epochs += [_row(record) | home for record in joined(chain, "epochs")]
+        predictions += [_row(record) | home for record in _predicted(chain)]
     return Results(
         runs=_frame(runs, _RUN_COLUMNS),
         measurements=_frame(measurements, _columns(MeasurementRecord)),
         epochs=_frame(epochs, _columns(EpochRecord)),
+        predictions=_frame(predictions, _columns(PredictionRecord)),
         problems=tuple(problems),
     )
 
@@ -63,28 +68,51 @@ def hardware(run: RunRecord) -> tuple[Any, ...]:
     return run.machine.cpu_name, run.machine.cpus_usable, _accelerator(run)
 
 
-def _joined(chain: list[RunFile], kind: str) -> list[Any]:
-    """The records of a chain; what a later file measured again replaces what an earlier one has of it."""
+def joined(chain: list[RunFile], kind: str) -> list[Any]:
+    """The records of a chain, `measurements` or `epochs`.
+
+    What a later file measured again replaces what earlier ones have of it: a whole block, which is one replicate of
+    all the contenders of a race, since they take turns in it. `at_seconds` are counted from the start of the first.
+    """
     newest: dict[tuple[Any, ...], int] = {}
     for index, file in enumerate(chain):
-        newest.update((_key(record), index) for record in [*file.measurements, *file.epochs])
+        for record in [*file.measurements, *file.epochs]:
+            newest[_block(record)] = newest[_key(record)[:3]] = index
     kept: dict[tuple[Any, ...], Any] = {}
     for index, file in enumerate(chain):
+        later_by = (file.started - chain[0].started).total_seconds()
         for record in getattr(file, kind):
-            if newest[_key(record)] == index:
+            if newest[_block(record)] == index:
                 epoch = (record.epoch, record.warmup) if isinstance(record, EpochRecord) else ()
-                kept[_key(record) + epoch] = record
+                kept[_key(record) + epoch] = _later(record, later_by)
     return list(kept.values())
+
+
+def _later(record: Measured, seconds: float) -> Measured:
+    if not seconds or record.at_seconds is None:
+        return record
+    return record.model_copy(update={"at_seconds": record.at_seconds + seconds})
+
+
+def _predicted(chain: list[RunFile]) -> list[PredictionRecord]:
+    """The predictions of a chain: of a workload those of the last file that has some."""
+    newest = {record.workload: file for file in chain for record in file.predictions}
+    return [record for file in chain for record in file.predictions if newest[record.workload] is file]
 
 
 def _key(record: MeasurementRecord | EpochRecord) -> tuple[Any, ...]:
     return record.workload, record.recipe, record.device, record.replicate
 
 
+def _block(record: MeasurementRecord | EpochRecord) -> tuple[Any, ...]:
+    """What is measured again together; of what has no replicate, all of one contender."""
+    return _key(record)[:3] if record.replicate is None else (record.workload, record.replicate)
+
+
 def _run_row(chain: list[RunFile]) -> dict[str, Any]:
     first, last = chain[0], chain[-1]
     machine = first.run.machine
-    facts = machine.model_dump() | first.run.software.model_dump()
+    facts = _declared(machine) | _declared(first.run.software)
     return {name: facts.get(name) for name in _RUN_COLUMNS} | {
         "file": ", ".join(file.path.name for file in chain),
         "label": first.run.label,
@@ -95,7 +123,21 @@ def _run_row(chain: list[RunFile]) -> dict[str, Any]:
         "devices": [device.model_dump() for device in machine.devices],
         "seconds": last.end.seconds if last.end else None,
         "reason": last.end.reason if last.end else None,
+        "resumes": _resumed(chain),
     }
+
+
+def _resumed(chain: list[RunFile]) -> tuple[str, ...] | None:
+    """The ids of the runs that the last of the chain goes on with, the first one first; None where there are none."""
+    earlier = [file.run.run_id for file in chain[:-1]]
+    if chain[0].run.resumes is not None:
+        earlier.insert(0, chain[0].run.resumes)
+    return tuple(map(one_line, earlier)) or None
+
+
+def _declared(record: Record) -> dict[str, Any]:
+    """The fields that the schema knows: an unknown one of a stranger may have the name of another."""
+    return {name: getattr(record, name) for name in type(record).model_fields}
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -146,7 +188,7 @@ def _label(run: RunRecord) -> str:
     if cpus is not None:
         parts.append(f"{cpus} CPU" if cpus == 1 else f"{cpus} CPUs")
     accelerator = _accelerator(run)
-    return " · ".join([*parts, accelerator] if accelerator else parts)
+    return one_line(" · ".join([*parts, accelerator] if accelerator else parts))
 
 
 def _short_cpu(name: str | None) -> str:
@@ -164,6 +206,6 @@ def _told_apart(names: list[str], facts: list[str | None]) -> list[str]:
         if fact is not None:
             seen.setdefault(name, set()).add(fact)
     return [
-        f"{name} · {fact}" if fact is not None and len(seen[name]) > 1 else name
+        f"{name} · {one_line(fact)}" if fact is not None and len(seen[name]) > 1 else name
         for name, fact in zip(names, facts, strict=True)
     ]

@@ -11,6 +11,7 @@ History of `extra_info`
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import math
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from epochbench.records import limits
 from epochbench.records.runfile import (
     RecordError,
     RunFile,
@@ -41,8 +43,7 @@ from epochbench.records.schema import (
 
 INFO_SCHEMA = 1
 LARGEST_JSON_BYTES = 32 * 2**20
-MOST = {"values": (b",", 2_000_000), "names": (b":", 500_000), "lists and objects": (b"[{", 200_000)}
-"""What → the signs that count them at least (those in texts too), and how many of them a file may have."""
+MOST: limits.Most = {"values": (b",", 2_000_000), "names": (b":", 500_000), "lists and objects": (b"[{", 200_000)}
 MOST_RUNS, MOST_REPLICATES, MOST_EPOCHS, MOST_LOSSES = 100, 5_000, 50_000, 10_000
 
 _OF_PYTEST_BENCHMARK = re.compile(rb'\s*\{\s*"(?:machine_info|commit_info|benchmarks|datetime|version)"')
@@ -57,7 +58,7 @@ def is_benchmark_json(path: Path) -> bool:
     Raises RecordError where it cannot be read.
     """
     with regular_file(path, 2**63) as file:
-        head = file.read(4096)
+        head = file.read(4096).removeprefix(codecs.BOM_UTF8)
     if _OF_PYTEST_BENCHMARK.match(head):
         return True
     return path.suffix.lower() == ".json" and not _OF_A_RUN.match(head)
@@ -96,9 +97,8 @@ def _parsed(path: Path) -> Any:
         raw = file.read(LARGEST_JSON_BYTES + 1)
     if not raw.strip():
         raise RecordError(f"{path}: is empty; pytest writes its JSON when it ends, and this one did not get there")
-    for what, (signs, most) in MOST.items():
-        if sum(raw.count(sign) for sign in signs) > most:
-            raise RecordError(f"{path}: has more than {most:,} {what}, which no JSON of races has")
+    if fault := limits.foreign(raw[:8]) or limits.too_many([raw], MOST):
+        raise RecordError(f"{path}: {fault}")
     try:
         text = raw.decode("utf-8-sig")
         return json.loads(text, parse_constant=lambda _: None, parse_float=_finite, parse_int=_in_range)
@@ -138,6 +138,8 @@ class _Reader:
     def entry(self, place: int, info: Json) -> RunFile:
         """One entry as a run with the measurements of one device."""
         where = f"benchmarks[{place}].extra_info"
+        if fault := limits.unfit(info):
+            self._refuse(f"{where}.{one_line(fault)}")
         version = info.get("schema", 0)
         if not isinstance(version, int) or version > INFO_SCHEMA:
             self._refuse(
@@ -197,11 +199,7 @@ class _Reader:
         software = known.get("software") if isinstance(known.get("software"), dict) else {}
         return self._record(
             RunRecord,
-            {
-                name: known[name]
-                for name in ("run_id", "started_at", "label", "resumes")
-                if known.get(name) is not None
-            }
+            _known(RunRecord, known)
             | {
                 "machine": _known(Machine, machine) | {"devices": devices},
                 "software": _known(Software, software),

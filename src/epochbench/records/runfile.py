@@ -6,13 +6,14 @@ size and its lines are bounded, and a line that cannot be read is refused by fil
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,17 +21,26 @@ from typing import Any, BinaryIO
 from pydantic import ValidationError
 
 from epochbench.errors import InputError
+from epochbench.records import limits
 from epochbench.records.schema import (
     RECORD,
     SCHEMA_VERSION,
     EndRecord,
     EpochRecord,
     MeasurementRecord,
+    PredictionRecord,
     RunRecord,
 )
 
-LARGEST_LINE_BYTES = 16 * 2**20
-LARGEST_FILE_BYTES = 2**30
+LARGEST_LINE_BYTES = 4 * 2**20
+LARGEST_FILE_BYTES = 64 * 2**20
+MOST: limits.Most = {
+    "records": (b"\n", 100_000),
+    "values": (b",", 4_000_000),
+    "lists and objects": (b"[{", 1_000_000),
+}
+_CHUNK_BYTES = 2**20
+A_RUN_FILE = "a run file (.jsonl), a folder or a glob"
 
 
 class RecordError(InputError):
@@ -50,11 +60,13 @@ class RunFile:
     measurements: list[MeasurementRecord]
     epochs: list[EpochRecord]
     end: EndRecord | None
+    predictions: list[PredictionRecord] = field(default_factory=list)
     imported: bool = False
 
     @property
     def lines(self) -> int:
-        return 1 + len(self.measurements) + len(self.epochs) + (self.end is not None)
+        records = len(self.measurements) + len(self.epochs) + len(self.predictions)
+        return 1 + records + (self.end is not None)
 
     @property
     def ended(self) -> str:
@@ -69,6 +81,7 @@ def read_run_file(path: Path, problems: list[str]) -> RunFile | None:
     Raises RecordError for any line that cannot be read, other than a last one without a newline.
     """
     records: list[Any] = []
+    names: set[str] = set()
     for number, line in enumerate(_lines(path), start=1):
         where = f"{path}:{number}"
         try:
@@ -79,6 +92,9 @@ def read_run_file(path: Path, problems: list[str]) -> RunFile | None:
             what = "nested too deeply" if isinstance(error, RecursionError) else one_line(error)
             raise RecordError(f"{where}: {what}") from error
         record = _record(content, where)
+        names.update(content)
+        if len(names) > limits.MOST_FIELDS:
+            raise RecordError(f"{where}: line: more than {limits.MOST_FIELDS} different fields in one file")
         if isinstance(record, RunRecord) is not (number == 1):
             what = "the first line must be the run" if number == 1 else "a second run; a file holds one"
             raise RecordError(f"{where}: kind: {what}")
@@ -88,6 +104,11 @@ def read_run_file(path: Path, problems: list[str]) -> RunFile | None:
     if not records:
         problems.append(f"{path.name}: run was cut off before it began")
         return None
+    return run_file(path, records)
+
+
+def run_file(path: Path, records: list[Any]) -> RunFile:
+    """The records of a file, its run first. Raises RecordError where that one's time is none."""
     try:
         started = utc_time(records[0].started_at)
     except (ValueError, OverflowError) as error:
@@ -99,31 +120,58 @@ def read_run_file(path: Path, problems: list[str]) -> RunFile | None:
         started=started,
         measurements=[record for record in records if isinstance(record, MeasurementRecord)],
         epochs=[record for record in records if isinstance(record, EpochRecord)],
+        predictions=[record for record in records if isinstance(record, PredictionRecord)],
         end=records[-1] if isinstance(records[-1], EndRecord) else None,
     )
+
+
+def read_run_record(path: Path) -> RunRecord | None:
+    """The first record of a run file alone; None where it was cut, or is another one.
+
+    Raises RecordError where it cannot be read.
+    """
+    with regular_file(path, LARGEST_FILE_BYTES) as file:
+        line = file.readline(LARGEST_LINE_BYTES + 1).removeprefix(codecs.BOM_UTF8)
+    try:
+        content = _content(line)
+    except (ValueError, RecursionError) as error:
+        if _was_cut(line):
+            return None
+        raise RecordError(f"{path}:1: {one_line(error)}") from error
+    record = _record(content, f"{path}:1")
+    return record if isinstance(record, RunRecord) else None
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     """The lines of a run file, each with its newline."""
     with regular_file(path, LARGEST_FILE_BYTES) as file:
+        chunks = iter(lambda: file.read(_CHUNK_BYTES), b"")
+        if fault := limits.foreign(file.peek()) or limits.too_many(chunks, MOST):
+            raise RecordError(f"{path}: {fault}")
+        file.seek(len(codecs.BOM_UTF8) if _has_mark(file) else 0)
         while line := file.readline(LARGEST_LINE_BYTES + 1):
             yield line
 
 
+def _has_mark(file: BinaryIO) -> bool:
+    file.seek(0)
+    return file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8
+
+
 @contextmanager
-def regular_file(path: Path, largest_bytes: int) -> Iterator[BinaryIO]:
+def regular_file(path: Path, largest_bytes: int, wanted: str = A_RUN_FILE) -> Iterator[BinaryIO]:
     """A regular file, open for reading. Anything else, a pipe say, is not waited for.
 
-    Raises RecordError, also where it is larger than that or cannot be read.
+    `wanted` says what to give instead. Raises RecordError, also where it is larger than that or cannot be read.
     """
     flags = os.O_RDONLY
     for extra in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY"):
         flags |= getattr(os, extra, 0)
     try:
-        _refuse_irregular(os.stat(path), path)
+        _refuse_irregular(os.stat(path), path, wanted)
         with open(os.open(path, flags), "rb") as file:
             facts = os.fstat(file.fileno())
-            _refuse_irregular(facts, path)
+            _refuse_irregular(facts, path, wanted)
             if facts.st_size > largest_bytes:
                 raise RecordError(f"{path}: larger than {largest_bytes // 2**20} MiB, which nothing of ours is")
             yield file
@@ -131,9 +179,9 @@ def regular_file(path: Path, largest_bytes: int) -> Iterator[BinaryIO]:
         raise RecordError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
-def _refuse_irregular(facts: os.stat_result, path: Path) -> None:
+def _refuse_irregular(facts: os.stat_result, path: Path, wanted: str) -> None:
     if not stat.S_ISREG(facts.st_mode):
-        raise RecordError(f"{path}: no regular file; give a run file (.jsonl), a folder or a glob")
+        raise RecordError(f"{path}: no regular file; give {wanted}")
 
 
 def _content(line: bytes) -> Any:
@@ -153,11 +201,15 @@ def _content(line: bytes) -> Any:
             json.dumps(content, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError("half of a surrogate pair in a text") from error
+    if fault := limits.unfit(content):
+        raise ValueError(fault)
     return content
 
 
 def _was_cut(line: bytes) -> bool:
-    return line.startswith(b"{") and not line.endswith(b"\n") and len(line) <= LARGEST_LINE_BYTES
+    # A file system that lost its power may leave zeros, where a file had grown and its content was not written yet.
+    begins = line.startswith(b"{") or not line.strip(b"\0")
+    return begins and not line.endswith(b"\n") and len(line) <= LARGEST_LINE_BYTES
 
 
 def _no_constant(text: str) -> Any:
@@ -177,7 +229,12 @@ def _whole_number(text: str) -> int:
     return int(text)
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant, parse_float=_finite_number, parse_int=_whole_number)
+_DECODER = json.JSONDecoder(
+    parse_constant=_no_constant,
+    parse_float=_finite_number,
+    parse_int=_whole_number,
+    object_pairs_hook=limits.once,
+)
 
 
 def _record(content: Any, where: str) -> Any:
@@ -195,9 +252,9 @@ def _record(content: Any, where: str) -> Any:
         first = error.errors(include_url=False)[0]
         if first["type"].startswith("union_tag"):
             kind = f"{one_line(repr(content['kind']))} is" if "kind" in content else "is missing, it is"
-            raise RecordError(f"{where}: kind: {kind} none of run, epoch, measurement, end") from error
-        field = ".".join(str(part) for part in first["loc"][1:]) or "line"
-        raise RecordError(f"{where}: {one_line(field)}: {what_is_wrong(error)}") from error
+            raise RecordError(f"{where}: kind: {kind} none of run, epoch, measurement, prediction, end") from error
+        place = ".".join(str(part) for part in first["loc"][1:]) or "line"
+        raise RecordError(f"{where}: {one_line(place)}: {what_is_wrong(error)}") from error
 
 
 def what_is_wrong(error: ValidationError) -> str:

@@ -1,11 +1,12 @@
-"""The run file: one JSON object a line, each of one of the four kinds below.
+"""The run file: one JSON object a line, each of one of the five kinds below.
 
 Figures are top-level fields and their units are in the names. A record holds raw times and facts; whatever can be
 computed on reading (means, speedups, intervals) is not stored. Unknown fields are kept, so that a newer file loses
 nothing when it is read and exported. NaN and Infinity are no JSON: they are written as null.
 
 History of the schema
-    1   first version.
+    1   run, epoch, measurement and end.
+    2   prediction: what cards that are not here would take.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 PHASES = ("waiting", "transfer", "forward", "backward", "optimizer", "reading")
 """Waiting for data, copying the batch to the device, forward with the loss, backward, the optimizer's step, and
@@ -25,6 +26,8 @@ Status = Literal["ok", "skipped", "failed", "out_of_memory", "timeout", "interru
 
 
 def _finite_or_none(value: Any) -> Any:
+    if isinstance(value, str):  # "nan" and "inf" are texts that pydantic would make numbers of
+        raise ValueError("a number is wanted, not a text")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -84,7 +87,10 @@ class Software(Record):
 
 
 class RunRecord(Record):
-    """The first line: which machine, which software, which options."""
+    """The first line: which machine, which software, which options, and how many races are to be run.
+
+    `resumes` is the id of the run that was cut and that this one goes on with.
+    """
 
     kind: Literal["run"] = "run"
     schema_: int = Field(alias="schema", default=SCHEMA_VERSION)
@@ -94,6 +100,7 @@ class RunRecord(Record):
     machine: Machine = Machine()
     software: Software = Software()
     options: dict[str, Any] = {}
+    races: Count | None = None
     resumes: str | None = None
 
     model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="null", populate_by_name=True)
@@ -133,7 +140,9 @@ class MeasurementRecord(Record):
     `epoch_steps` is what one timed epoch did here. `losses` are those of the first training steps, the warm-up's
     first; those without dropout are of a pass apart, in one replicate of a device. `place` counts the measurements
     of a race from 0, in the order in which they ran. `energy_joules` is of the timed epochs with their evaluations,
-    by the counter named in `energy_source` (nvml or rapl); both are null where it was not measured.
+    by the counter named in `energy_source` (nvml or rapl); both are null where it was not measured. `data_left_out`
+    counts the files of the data that could not be read, `data_broken_metadata` those whose metadata alone could not.
+    `other_races` counts the other runs of epochbench that raced on this machine meanwhile.
     """
 
     kind: Literal["measurement"] = "measurement"
@@ -152,6 +161,8 @@ class MeasurementRecord(Record):
     sweep_value: Finite = None
     data: str | None = None
     data_fingerprint: str | None = None
+    data_left_out: Count | None = None
+    data_broken_metadata: Count | None = None
     weights: str | None = None
     batch_size: Count | None = None
     precision: str | None = None
@@ -204,6 +215,7 @@ class MeasurementRecord(Record):
     other_cpu_share: Finite = None
     throttled: tuple[str, ...] | None = None
     foreign_gpu_processes: Count | None = None
+    other_races: Count | None = None
     flushes_denormals: bool | None = None
     emulated_precision: bool | None = None
 
@@ -224,6 +236,38 @@ class MeasurementRecord(Record):
     isolation: str | None = None
 
 
+class PredictionRecord(Record):
+    """What one card would take for a step of a workload under a recipe; never a measurement.
+
+    All times are in seconds; `low` and `high` are of the interval of 90% around `step_seconds`, and likewise of a
+    step of the evaluation. `loading_seconds` of a step, as measured here, are in `step_seconds`, and
+    `unstarved_seconds` are without them. `device` is the device of this machine that is such a card, null for the
+    others. Where nothing could be predicted there is one record, without a card, whose `reason` says why.
+    """
+
+    kind: Literal["prediction"] = "prediction"
+    workload: Name
+    recipe: Name
+    card: Name | None = None
+    card_name: Name | None = None
+    device: Name | None = None
+    precision: Name | None = None
+    step_seconds: Finite = None
+    low: Finite = None
+    high: Finite = None
+    unstarved_seconds: Finite = None
+    loading_seconds: Finite = None
+    evaluation_step_seconds: Finite = None
+    evaluation_low: Finite = None
+    evaluation_high: Finite = None
+    limited_by: Literal["compute", "memory", "launches", "loader"] | None = None
+    memory_bytes: Count | None = None
+    card_memory_bytes: Count | None = None
+    fits: bool | None = None
+    note: str | None = None
+    reason: str | None = None
+
+
 class EndRecord(Record):
     """The last line of a run that was not cut off."""
 
@@ -234,5 +278,9 @@ class EndRecord(Record):
     ended_at: str | None = None
 
 
-AnyRecord = Annotated[RunRecord | EpochRecord | MeasurementRecord | EndRecord, Field(discriminator="kind")]
-RECORD: TypeAdapter[RunRecord | EpochRecord | MeasurementRecord | EndRecord] = TypeAdapter(AnyRecord)
+AnyRecord = Annotated[
+    RunRecord | EpochRecord | MeasurementRecord | PredictionRecord | EndRecord, Field(discriminator="kind")
+]
+RECORD: TypeAdapter[RunRecord | EpochRecord | MeasurementRecord | PredictionRecord | EndRecord] = TypeAdapter(
+    AnyRecord
+)

@@ -14,11 +14,12 @@ from typing import Any
 
 from epochbench.records.frames import Results, frames, hardware
 from epochbench.records.imports import is_benchmark_json, read_benchmark_json
+from epochbench.records.locks import is_taken, take
 from epochbench.records.memory import collector_at_rest
-from epochbench.records.runfile import RecordError, RunFile, one_line, read_run_file, utc_time
-from epochbench.records.schema import Record
+from epochbench.records.runfile import RecordError, RunFile, one_line, read_run_file, run_file, utc_time
+from epochbench.records.schema import RECORD, Record
 
-__all__ = ["RecordError", "Results", "RunWriter", "load", "new_run_path"]
+__all__ = ["RecordError", "Results", "RunWriter", "load", "new_run_path", "results_of"]
 
 
 IN_A_FOLDER = ("*.jsonl", "*.json", "runs/*.jsonl", "runs/*.json", "*/[0-9][0-9][0-9][0-9]_*.json")
@@ -29,31 +30,56 @@ CHOICES = "tuned.json"
 
 
 class RunWriter:
-    """Appends records to a new run file. A batch is one write, on the disk when `write` returns."""
+    """Appends records to a new run file. A batch is one write, on the disk when `write` returns.
+
+    Records that could not be written, on a full disk say, are `waiting` and go before those of the next write.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
         self._file = os.open(self.path, flags, 0o644)
+        take(self._file)  # so that others see that this run still goes on
         self._size = os.fstat(self._file).st_size
+        self._torn = False
+        self.waiting: list[Record] = []
+        self.trouble: str | None = None
         if self._size:
             self.close()
             raise FileExistsError(f"{self.path}: a run file is never continued; resume it in a new one")
 
     def write(self, *records: Record) -> None:
-        """Append the records, a line each. A write that fails, on a full disk say, leaves no half line."""
-        data = b"".join(record.model_dump_json(by_alias=True).encode() + b"\n" for record in records)
+        """Append the records, a line each. Raises OSError; a write that fails leaves no half line."""
+        self.waiting += records
+        self._mend()
+        data = b"".join(record.model_dump_json(by_alias=True).encode() + b"\n" for record in self.waiting)
         try:
             done = 0
             while done < len(data):
                 done += os.write(self._file, data[done:])
             os.fsync(self._file)
         except BaseException:
+            self._torn = True
             with suppress(OSError):
-                os.ftruncate(self._file, self._size)
+                self._mend()
             raise
-        self._size += len(data)
+        self._size, self.waiting, self.trouble = self._size + len(data), [], None
+
+    def keep(self, *records: Record) -> bool:
+        """As `write`, but `trouble` says why a write fails, until one succeeds → whether that is news."""
+        known = self.trouble
+        try:
+            self.write(*records)
+        except OSError as error:
+            self.trouble = error.strerror or str(error)
+        return known is None and self.trouble is not None
+
+    def _mend(self) -> None:
+        """Take away what a write that failed left behind: nothing may follow half a line."""
+        if self._torn:
+            os.ftruncate(self._file, self._size)
+            self._torn = False
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -101,6 +127,15 @@ def load(*paths: str | Path | Iterable[str | Path]) -> Results:
     where no file can be read.
     """
     return load_apart([_flat(paths)])[0]
+
+
+def results_of(path: Path, records: Iterable[Record], earlier: Iterable[RunFile] = ()) -> Results:
+    """The records of a run, its first one first, as `load` gives those of its file, which could not all be written.
+
+    `earlier` are the files of the runs that it resumes.
+    """
+    read = [RECORD.validate_json(one.model_dump_json(by_alias=True)) for one in records]
+    return frames([[*earlier, run_file(path, read)]], [])
 
 
 def load_apart(arguments: Iterable[str | Path | Iterable[str | Path]]) -> tuple[Results, list[set[str]]]:
@@ -193,7 +228,8 @@ def _chains(files: list[RunFile], problems: list[str]) -> list[list[RunFile]]:
     for chain in chains.values():
         last = chain[-1]
         if last.ended == "cut":
-            problems.append(f"{last.path.name}: run was cut off")
+            what = "is still being measured" if is_taken(last.path) else "run was cut off"
+            problems.append(f"{last.path.name}: {what}")
         elif last.end is not None and last.end.status != "finished":
             why = f": {one_line(last.end.reason)}" if last.end.reason else ""
             problems.append(f"{last.path.name}: run {_past(last.end.status)}{why}")
@@ -213,7 +249,7 @@ def _root(file: RunFile, by_id: dict[str, RunFile], problems: list[str]) -> str:
     while (earlier := current.run.resumes) is not None:
         other = by_id.get(earlier)
         if other is None:
-            if current is file:
+            if current is file and not file.imported:  # a JSON holds what was measured before, too
                 problems.append(f"{file.path.name}: resumes {one_line(earlier)}, which was not given")
             break
         if earlier in seen or hardware(other.run) != hardware(file.run):

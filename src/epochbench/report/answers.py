@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -13,6 +13,7 @@ import pandas as pd
 from epochbench.analysis.diagnosis import in_brief
 from epochbench.analysis.gains import ARTICLE
 from epochbench.analysis.sides import plain_rows
+from epochbench.report.predictions import prediction_sentence
 from epochbench.report.published import slug
 from epochbench.report.recipes import MUCH_FASTER, Findings, answering, by_device, held_back, recipe_words
 from epochbench.report.repeat import RUN_THIS
@@ -74,11 +75,13 @@ def answers(
     measurements: pd.DataFrame,
     published: Mapping[str, str],
     diagnoses: pd.DataFrame,
+    predictions: pd.DataFrame,
 ) -> list[Answer]:
     """A card a comparison that says something; a device that was not measured has one only if none other was.
 
     A workload that was raced under several recipes has one for the article's loop and one for the best of each
-    device. `published` holds, by slug of a workload, a sentence on figures that others published.
+    device. `published` holds, by slug of a workload, a sentence on figures that others published, which stands beside
+    the article's own loop. Where no GPU was measured a card says what is predicted.
     """
     jobs = {(*_work(row), present(row["data"]), row["device"]): row for row in projections.to_dict("records")}
     rows = answering(speedups.to_dict("records"))
@@ -93,12 +96,18 @@ def answers(
     several = [column for column in WORK[1:] if len({row[column] for row in rows}) > 1]
     order = {workload: place for place, workload in enumerate(measurements["workload"].unique())}
     rows.sort(key=lambda row: order.get(row["workload"], len(order)))
+    foretold: dict[Any, list[Row]] = {}
+    for row in plain_rows(predictions):
+        foretold.setdefault(_work(row), []).append(row)
     cards, quoted = [], set()
     for row in rows:
-        quote = {} if _work(row) in quoted else published
+        quote = published if row["recipe"] == ARTICLE and _work(row) not in quoted else {}
         quoted.add(_work(row))
         fact = facts.get(_work(row)) or facts.get((row["workload"], row.get("device_recipe"), row["machine"]), {})
-        cards.append(_answer(row, jobs, fact, several, quote, findings))
+        card = _answer(row, jobs, fact, several, quote, findings)
+        if card.tone == "absent" and (said := prediction_sentence(foretold.get(_work(row), []))):
+            card = replace(card, notes=(f"{said}.", *card.notes))
+        cards.append(card)
     return cards
 
 
@@ -250,7 +259,7 @@ def _times(row: Row, jobs: Mapping[Any, Row]) -> tuple[tuple[Time, ...], str]:
             word=device_word(device),
             text=duration(seconds),
             projected=projected,
-            bar=round(max(0.4, 100 * seconds / longest), 2),
+            bar=round(max(0.4, 100 * (seconds / longest)), 2),
         )
         for device, seconds, projected in found
     )

@@ -115,7 +115,7 @@ def _bars(group: Group, comparison: Comparison) -> list[Bar]:
         Bar(
             label=f"{words.entry_place(entry, comparison)}, {significant(entry.seconds)} s",
             device="cpu" if entry.device == "cpu" else "accelerator",
-            width=round(max(0.4, 100 * entry.seconds / longest), 2),
+            width=round(max(0.4, 100 * (entry.seconds / longest)), 2),
         )
         for entry in timed
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -27,13 +26,9 @@ def render(comparison: Comparison, *, width: int, color: bool = False) -> str:
 
     The problems of its files are not in it: the command says them apart.
     """
-    from rich.console import Console
+    from epochbench.report.plain import PlainConsole
 
-    text = io.StringIO()
-    console = Console(
-        file=text, width=width, force_terminal=color, color_system="standard" if color else None, emoji=False,
-        markup=False, highlight=False, legacy_windows=False,
-    )  # fmt: skip
+    console = PlainConsole(width=width, color=color)
     for group in comparison.groups:
         _print_group(group, comparison, console)
     if comparison.means:
@@ -47,7 +42,7 @@ def render(comparison: Comparison, *, width: int, color: bool = False) -> str:
     console.print(LEGEND)
     for note in comparison.notes:
         console.print(f"note: {printable(note)}")
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).rstrip("\n") + "\n"
+    return console.printed
 
 
 def _print_group(group: Group, comparison: Comparison, console: Console) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean, stdev
+from statistics import stdev
 from typing import Any
 
 import pandas as pd
 
 from epochbench.analysis.flags import flags, not_judged
-from epochbench.analysis.sides import Side
+from epochbench.analysis.sides import Side, mean
 from epochbench.report.recent import Race
 from epochbench.report.tables import Figure, Row, Table, count, made_table, number, parity_words, reason_text
 from epochbench.report.wording import DASH, clean, device_word, present, significant
@@ -67,7 +67,7 @@ def _equal(base: Side, side: Side, name: str) -> str:
 
 def _mean_of(side: Side, name: str, factor: float) -> Figure:
     known = [row[name] for row in side.ok.values() if present(row[name]) is not None]
-    return number(fmean(known), factor) if known else Figure(DASH, None)
+    return number(mean(known), factor) if known else Figure(DASH, None)
 
 
 def learned_table(races: Sequence[Race]) -> Table:
@@ -112,7 +112,7 @@ def steady_table(races: Sequence[Race]) -> Table:
 
 def _spread(means: Sequence[float | None]) -> Figure:
     """The coefficient of variation; one replicate shows no spread."""
-    if len(means) < 2 or None in means or not fmean(means) > 0:
+    if len(means) < 2 or None in means or not mean(means) > 0:
         return Figure(DASH, None)
-    share = 100 * stdev(means) / fmean(means)
+    share = 100 * stdev(means) / mean(means)
     return Figure(significant(share), share)

@@ -27,6 +27,7 @@ def tables(results: Results) -> dict[str, pd.DataFrame]:
     """Name → table: a row a run, a measurement, an epoch, and of what is computed of them."""
     from epochbench.analysis.energy import energy
     from epochbench.analysis.phases import phases
+    from epochbench.analysis.predictions import predictions
     from epochbench.analysis.projection import projections
     from epochbench.analysis.speedups import speedups
 
@@ -38,6 +39,7 @@ def tables(results: Results) -> dict[str, pd.DataFrame]:
         "projections": projections(results),
         "phases": phases(results),
         "energy": energy(results),
+        "predictions": predictions(results),
     }
 
 

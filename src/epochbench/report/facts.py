@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from epochbench.analysis.flags import machine_flags
+from epochbench.analysis.flags import machine_flags, resumption
 from epochbench.report.tables import REASON_COLUMNS, Row, Table, count, fact, made_table, reason_text
 from epochbench.report.wording import (
     DASH,
@@ -24,6 +24,7 @@ from epochbench.report.wording import (
 )
 
 MOST_RUNS = 12
+MOST_OF_A_RESUMPTION = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,8 @@ def _ended(row: Row) -> list[str]:
         {
             "cut": "was cut off; what it had measured counts",
             "interrupted": "was interrupted; what it had counts",
-        }.get(row["ended"], clean(row["ended"]))
+        }.get(row["ended"], clean(row["ended"])),
+        *([shortened(resumed, MOST_OF_A_RESUMPTION)] if (resumed := resumption(row)) else []),
     ]
 
 

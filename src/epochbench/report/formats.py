@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 """A text that begins so runs as a formula in some spreadsheet. The list is OWASP's, "CSV Injection"."""
 
+STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What steers a terminal or turns the direction of what follows; a tab and the ends of lines do not."""
+
 
 def csv_text(frame: pd.DataFrame) -> str:
     """The frame as CSV after RFC 4180. Lists and dicts are JSON text; a text that a spreadsheet would run gets a '.
@@ -42,7 +45,10 @@ def changed(column: pd.Series, change: Callable[[Any], Any]) -> pd.Series:
 
 def _csv_cell(value: Any) -> Any:
     value = json_text(value)
-    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+    if not isinstance(value, str):
+        return value
+    value = STEERING.sub("\ufffd", value)
+    return f"'{value}" if value.startswith(FORMULA) else value
 
 
 def json_text(value: Any) -> Any:
@@ -54,7 +60,8 @@ def _json(frame: pd.DataFrame) -> str:
     from epochbench.analysis.sides import plain_rows
 
     ascii_only = "utf" not in (getattr(sys.stdout, "encoding", None) or "utf-8").lower()
-    return json.dumps(plain_rows(frame), indent=2, allow_nan=False, ensure_ascii=ascii_only)
+    text = json.dumps(plain_rows(frame), indent=2, allow_nan=False, ensure_ascii=ascii_only)
+    return STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _markdown(frame: pd.DataFrame) -> str:

@@ -20,6 +20,7 @@ from epochbench.analysis.diagnosis import diagnoses
 from epochbench.analysis.energy import energy
 from epochbench.analysis.gains import gains
 from epochbench.analysis.phases import phases
+from epochbench.analysis.predictions import predictions
 from epochbench.analysis.projection import projections
 from epochbench.analysis.sides import rows_without_sweeps, without_sweeps
 from epochbench.analysis.speedups import speedups
@@ -32,10 +33,11 @@ from epochbench.report.costs import cost_table
 from epochbench.report.energy import energy_table
 from epochbench.report.gains import diagnosis_table, gain_table
 from epochbench.report.palette import SHADES
+from epochbench.report.predictions import prediction_notes, prediction_table
 from epochbench.report.published import published_context, published_table, read_published
 from epochbench.report.recent import Race, few_races, recent, shown_races
 from epochbench.report.repeat import CSV_NAME, RUN_THIS, commands, csv_link
-from epochbench.report.wording import clean, counted, shortened
+from epochbench.report.wording import clean, counted, device_word, shortened
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,9 +78,11 @@ def save_page(path: Path, render: Callable[[], str]) -> Path:
 
 
 def _refuse_other_page(path: Path) -> None:
-    """Write over our own page, never over what somebody else put there. The null device is nobody's."""
+    """Write over our own page, never over what somebody else put there, nor over a device or a pipe."""
     if path.is_dir():
         raise InputError(f"{path}: is a folder; name the page, such as {path / 'report.html'}")
+    if os.path.lexists(path) and not path.is_file():
+        raise InputError(f"{path}: is no regular file and is left as it is; name another with -o")
     if path.is_file() and path.stat().st_size:
         with path.open("rb") as file:
             if MADE_BY.encode() not in file.read(4096):
@@ -122,7 +126,9 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
     sweeps = break_even(recently.results)
     races = shown_races(shown, jobs)
     figures = read_published(Path(published)) if published is not None else []
-    cards = answers(compared, jobs, shown.measurements, published_context(figures), held_back)
+    predicted = _by_workload(predictions(shown), shown.runs)
+    of_cards, prices = _prices(prices, set(predicted["card"].dropna()))
+    cards = answers(compared, jobs, shown.measurements, published_context(figures), held_back, predicted)
     script, _, _ = _environment().loader.get_source(_environment(), "page.js")
     return {
         "title": TITLE,
@@ -142,6 +148,9 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
         "jobs": tables.brief(tables.job_table(jobs)),
         "break_even": sweeps,
         "costs": tables.brief(cost_table(jobs, prices)) if prices else ((), []),
+        "predictions": tables.brief(prediction_table(predicted, of_cards)),
+        "prediction_notes": prediction_notes(predicted),
+        "prediction_baseline": device_word("cpu"),
         "any_projected": bool(jobs["projected"].eq(True).fillna(False).any()),
         "steps": tables.brief(tables.step_table(steps)),
         "phase_names": PHASES,
@@ -162,14 +171,25 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
         "csv_link": Markup(csv_link(everything)),
         "csv_name": CSV_NAME,
         "csv_rows": len(everything),
-    } | _charts(compared, jobs, steps, gained, races)
+    } | _charts(compared, jobs, steps, gained, races, predicted)
+
+
+def _prices(prices: Prices, cards: set[str]) -> tuple[Prices, Prices]:
+    """(the prices of cards that are predicted, the others)."""
+    of_cards = {name: price for name, price in prices.items() if name in cards}
+    return of_cards, {name: price for name, price in prices.items() if name not in cards}
 
 
 def _charts(
-    compared: pd.DataFrame, jobs: pd.DataFrame, steps: pd.DataFrame, gained: pd.DataFrame, races: list[Race]
+    compared: pd.DataFrame,
+    jobs: pd.DataFrame,
+    steps: pd.DataFrame,
+    gained: pd.DataFrame,
+    races: list[Race],
+    predicted: pd.DataFrame,
 ) -> dict[str, Any]:
     # matplotlib and seaborn take seconds to import: only a page needs them.
-    from epochbench.report import charts, gain_chart, panels, phase_charts
+    from epochbench.report import charts, gain_chart, panels, phase_charts, prediction_chart
 
     drawn = list(enumerate(few_races(races)))
     where = [name for name in ("machine", "recipe") if len({getattr(race, name) for race in races}) > 1]
@@ -183,6 +203,10 @@ def _charts(
         "gain_chart": Markup(gain_chart.gain_chart(gained)),
         "loss_panels": [_panel(race, f"losses-{place}", where, panels.loss_chart) for place, race in drawn],
         "epoch_panels": [_panel(race, f"epochs-{place}", where, panels.epoch_chart) for place, race in drawn],
+        "prediction_panels": [
+            _prediction_panel(rows, f"predicted-{place}", where, prediction_chart.prediction_chart)
+            for place, rows in enumerate(prediction_chart.prediction_panels(predicted))
+        ],
         "panels_left_out": _more(len(races) - len(drawn), "race", "in the table alone"),
     }
 
@@ -193,6 +217,16 @@ def _panel(race: Race, name: str, where: list[str], draw: Callable[..., str]) ->
         "workload": shortened(race.workload, 80),
         "where": " · ".join(shortened(getattr(race, column), 60) for column in where),
         "svg": Markup(draw(race, name=name)),
+    }
+
+
+def _prediction_panel(rows: pd.DataFrame, name: str, where: list[str], draw: Callable[..., str]) -> dict[str, Any]:
+    first = rows.iloc[0]
+    return {
+        "name": name,
+        "workload": shortened(first["workload"], 80),
+        "where": " · ".join(shortened(first[column], 60) for column in where),
+        "svg": Markup(draw(rows, name=name)),
     }
 
 

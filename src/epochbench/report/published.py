@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
-from epochbench.records.store import RecordError
+from epochbench.records.csvfile import csv_rows
+from epochbench.records.runfile import RecordError
 from epochbench.report.tables import Column, made_table
 from epochbench.report.terminal import duration
 from epochbench.report.wording import (
@@ -39,17 +38,10 @@ def read_published(path: Path) -> list[Row]:
 
     Raises RecordError where a column is missing or a figure is none.
     """
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (OSError, ValueError) as error:  # pandas' parser errors and a wrong encoding are ValueErrors
-        raise RecordError(f"{path.name}: not a readable table of published figures: {error}") from error
-    missing = [column for column in COLUMNS if column not in table]
-    if missing:
-        raise RecordError(f"{path.name}: {missing[0]}: this column is missing")
-    rows = []
-    for line, row in enumerate(table.to_dict("records"), start=2):
-        for column in FIGURES:
-            row[column] = _number(row[column], f"{path.name}:{line}: {column}")
+    rows: list[Row] = []
+    for line, texts in csv_rows(path, COLUMNS, "a readable table of published figures"):
+        figures = {column: _number(texts[column], f"{path.name}:{line}: {column}") for column in FIGURES}
+        row: Row = texts | figures
         rows.append({**row, "invalid": _at_chance(row)})
     return rows
 
@@ -95,7 +87,7 @@ def published_context(rows: Sequence[Row]) -> dict[str, str]:
         pairs.setdefault((row["workload"], row["source"], row["machine"]), {}).setdefault(side, row)
     found: dict[str, str] = {}
     for (workload, _, machine), pair in pairs.items():
-        if len(pair) != 2 or any(row["total_minutes"] is None or row["invalid"] for row in pair.values()):
+        if len(pair) != 2 or any(not row["total_minutes"] or row["invalid"] for row in pair.values()):
             continue
         cpu, other = pair["cpu"], pair["accelerator"]
         ratio = cpu["total_minutes"] / other["total_minutes"]

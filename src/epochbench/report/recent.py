@@ -50,6 +50,7 @@ def recent(results: Results, speedups: pd.DataFrame) -> Recent:
         runs=of_shown[kept].reset_index(drop=True),
         measurements=results.measurements[results.measurements["run"].isin(runs)],
         epochs=results.epochs[results.epochs["run"].isin(runs)],
+        predictions=results.predictions[results.predictions["run"].isin(runs)],
     )
     return Recent(
         results=narrowed,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from epochbench.analysis.diagnosis import diagnoses
-from epochbench.analysis.flags import machine_flags
+from epochbench.analysis.flags import machine_flags, resumption
 from epochbench.analysis.gains import ARTICLE, gains
+from epochbench.analysis.predictions import predictions
 from epochbench.analysis.projection import Job, job
 from epochbench.analysis.sides import Row, plain_rows, races, without_sweeps
 from epochbench.analysis.speedups import speedups
@@ -93,22 +93,18 @@ def _figures(row: Row) -> str:
 
 def render(results: Results, *, width: int, color: bool = False) -> str:
     """The tables of all the machines as text, no line longer than `width`; escape codes only with `color`."""
-    from rich.console import Console
-
     from epochbench.report.break_even import crossing_lines
+    from epochbench.report.plain import PlainConsole
     from epochbench.report.recipes import answering, bounds, bounds_table, by_device, gain_lines, gains_table
 
-    text = io.StringIO()
-    console = Console(
-        file=text, width=width, force_terminal=color, color_system="standard" if color else None, emoji=False,
-        markup=False, highlight=False, legacy_windows=False,
-    )  # fmt: skip
+    console = PlainConsole(width=width, color=color)
     if results.runs.empty:
         console.print(NO_RUNS)
     plain, sweeps = without_sweeps(results), crossing_lines(results)
     rows, tried = plain_rows(speedups(plain)), plain_rows(gains(plain))
     findings = by_device(plain_rows(diagnoses(plain)))
     shown = answering(rows)
+    foretold = plain_rows(predictions(plain))
     jobs = jobs_of(plain, shown)
     machines = list(dict.fromkeys(results.runs["machine"]))
     if older := len(machines[:-MOST_MACHINES]):
@@ -132,8 +128,11 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
             if any(row["speedup"] is not None for row in gained):
                 console.print(gains_table(gained))
             _say(console, gain_lines(gained))
+        _say_predicted(console, [row for row in foretold if row["machine"] == machine], here)
         runs = plain_rows(results.runs[results.runs["machine"] == machine])
-        about = dict.fromkeys(printable(flag) for run in runs for flag in machine_flags(run))
+        about = dict.fromkeys(
+            printable(flag) for run in runs for flag in (resumption(run), *machine_flags(run)) if flag is not None
+        )
         _say(console, [*about, *_cautions(here)])
     if rows:
         console.print(LEGEND)
@@ -141,7 +140,18 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
         console.print(OTHERS)
     for problem in results.problems:
         console.print(f"note: {printable(problem)}")
-    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).rstrip("\n") + "\n"
+    return console.printed
+
+
+def _say_predicted(console: Console, foretold: Sequence[Row], here: Sequence[Row]) -> None:
+    """What cards that are not here would take, where no GPU was measured; else prediction against measurement."""
+    from epochbench.report.predictions import check_lines, terminal_table
+
+    measured = any(row["speedup"] is not None for row in here)
+    if not measured and (table := terminal_table(foretold)) is not None:
+        console.print(table)
+        console.print()
+    _say(console, check_lines(foretold))
 
 
 def _say(console: Console, lines: Sequence[str]) -> None:
@@ -233,14 +243,14 @@ def _marked(text: str, projected: bool) -> str:
 
 
 def _answers_below(rows: Sequence[Row]) -> list[str]:
-    """Losses that differ, and what others published where there is no accelerator."""
+    """Losses that differ, and where there is no accelerator what others published for the article's own recipe."""
     lines = [
         f"{printable(row['workload'])}: loss on {device_word(row['device'])} {row['parity']}"
         for row in rows
         if str(row["parity"]).startswith("differs")
     ]
     if all(row["verdict"] == "not measured" for row in rows):
-        lines += [line for row in rows for line in published_lines(row)]
+        lines += [line for row in rows if row["recipe"] == ARTICLE for line in published_lines(row)]
     return lines
 
 

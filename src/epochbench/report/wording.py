@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import Any
@@ -14,9 +14,10 @@ from epochbench.report import terminal
 
 DASH = "–"
 UNKNOWN = "unknown"
+MOST_MARKS = 4
 
-# Characters that turn the direction of all the text after them; <bdi> contains the others.
-_DIRECTION = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+# Characters that turn the direction of the text after them or beside them.
+_DIRECTION = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
 _STATUSES = {"out_of_memory": "out of memory", "timeout": "timed out"}
 
 
@@ -32,9 +33,21 @@ def present(value: Any) -> Any:
 
 
 def clean(text: object) -> str:
-    """The text on one line, without control and direction characters and halves of surrogate pairs."""
+    """The text on one line, without control and direction characters, what is no character (half of a surrogate pair,
+    one that XML forbids), and more than a few marks on one letter.
+    """
     joined = re.sub(r"\s+", " ", str(text)).strip().translate(_DIRECTION)
-    return "".join("\ufffd" if unicodedata.category(one) in ("Cc", "Cs") else one for one in joined)
+    return "".join(_seemly(joined))
+
+
+def _seemly(text: str) -> Iterator[str]:
+    marks = 0
+    for one in text:
+        category, code = unicodedata.category(one), ord(one)
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        nothing = category in ("Cc", "Cs") or code & 0xFFFE == 0xFFFE or 0xFDD0 <= code <= 0xFDEF
+        if marks <= MOST_MARKS:
+            yield "\ufffd" if nothing else one
 
 
 def shortened(text: object, columns: int) -> str:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from epochbench.errors import InputError
 from epochbench.measure import machine
 from epochbench.recipe import ALL_CPUS, TUNED, Compile, Recipe
+from epochbench.records.locks import turn
 from epochbench.records.runfile import RecordError, one_line, regular_file, what_is_wrong
 from epochbench.records.store import CHOICES
 
@@ -120,9 +121,14 @@ def keep_choice(folder: Path, choice: Choice) -> Path:
 
     Raises InputError where the file that is there cannot be read, OSError where it cannot be written.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    with turn(folder):  # of two searches that end at once, each keeps the other's choice
+        return _keep_choice(folder, choice)
+
+
+def _keep_choice(folder: Path, choice: Choice) -> Path:
     others = [one for one in read_choices(folder) if one.place != choice.place]
     path = folder / CHOICES
-    folder.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{CHOICES}.{os.getpid()}")
     text = _Choices(choices=[*others, choice][-MOST_CHOICES:]).model_dump_json(by_alias=True, indent=1)
     try:

@@ -16,10 +16,11 @@ import torch
 from epochbench.errors import InputError
 from epochbench.measure import probing, worker
 from epochbench.measure.parcel import pack
-from epochbench.measure.run_facts import run_record
+from epochbench.measure.race import Records
+from epochbench.measure.run_facts import end_record, new_run_id, run_record
 from epochbench.progress import sentence
 from epochbench.recipe import ARTICLE
-from epochbench.records.schema import EndRecord
+from epochbench.records.schema import RunRecord
 from epochbench.records.store import CHOICES, RunWriter, new_run_path
 from epochbench.report.terminal import duration, printable
 from epochbench.report.wording import speedup_words, times
@@ -53,7 +54,7 @@ def tune(
     facts = _device(device, found["devices"])
     device = facts["device"]
     say(f"tuning {printable(workload.name)} on {device} ({device_name(device, facts)}), {budget_seconds:g} s at most")
-    writer = _open(workload, facts, found, folder, data, budget_seconds)
+    writer, run = _open(workload, facts, found, folder, data, budget_seconds)
 
     def show(standing: Any) -> None:
         line(f"{sentence(standing, 0)} · {time.monotonic() - began:.0f} of {budget_seconds:g} s")
@@ -63,11 +64,15 @@ def tune(
         say(text)
         sys.stdout.flush()  # a candidate takes a minute, and the reader may be a pipe
 
+    def keep(records: Records) -> None:
+        if writer.keep(*records):
+            tell(f"{writer.path} cannot be written ({writer.trouble}); the search goes on, and tries again")
+
     racing = Racing(
         workload=workload,
         device=device,
         began=began,
-        on_records=lambda records: writer.write(*records),
+        on_records=keep,
         on_standing=show,
         prepare=prepare,
     )
@@ -88,11 +93,14 @@ def tune(
     finally:
         line("")
         seconds = time.monotonic() - began
-        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        keep([end_record(run, status, reason, seconds)])
         with suppress(OSError):
-            writer.write(EndRecord(status=status, reason=reason, seconds=seconds, ended_at=ended))
             writer.close()
     _conclude(result, workload, facts, found["software"]["torch"], seconds, folder, say)
+    if writer.trouble is not None:
+        what = f"{len(writer.waiting)} records could not be written to {writer.path}: {writer.trouble}"
+        say(f"epochbench: {what}", sys.stderr)
+        return FAILED
     say(f"took {duration(seconds)}; its measurements are in {writer.path}")
     return INTERRUPTED if result.interrupted else 0
 
@@ -176,14 +184,25 @@ def _device(asked: str | None, devices: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _open(
     workload: Workload, facts: dict[str, Any], found: dict[str, Any], folder: Path, data: Path | None, budget: float
-) -> RunWriter:
+) -> tuple[RunWriter, RunRecord]:
     """The file of the search's measurements, with its first line."""
     started = datetime.now(UTC)
     try:
         path = new_run_path(folder, started, f"{workload.name} {facts['device']}", below=CHOICES.partition(".")[0])
         writer = RunWriter(path)
     except OSError as error:
-        raise InputError(f"--race-results: {folder} cannot be written to: {error.strerror or error}") from error
+        raise _unwritable(folder, error) from error
     options = {"devices": [facts["device"]], "replicates": REPLICATES, "seed": 0, "budget_seconds": budget}
-    writer.write(run_record(path.stem, started, found, options, data=data))
-    return writer
+    run = run_record(new_run_id(path), started, found, options, data=data)
+    try:
+        writer.write(run)
+    except OSError as error:
+        writer.close()
+        with suppress(OSError):
+            path.unlink()
+        raise _unwritable(folder, error) from error
+    return writer, run
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    return InputError(f"--race-results: {folder} cannot be written to: {error.strerror or error}")

@@ -1,0 +1,13 @@
+import pytest
+import torch
+
+from epochbench import devices
+
+
+@pytest.fixture
+def torch_as_it_was():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # two of them wait for each other where something else computes
+    yield
+    torch.set_num_threads(threads)
+    devices.pin_precision("fp32")
