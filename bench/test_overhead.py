@@ -13,7 +13,7 @@ from torch import nn
 
 from epochbench import ARTICLE, training
 from epochbench.loading import open_feed
-from epochbench.measure.protocol import Progress
+from epochbench.measure.task import Progress
 from models import cnn
 
 STEPS, ROUNDS, WARM_ROUNDS = 20, 120, 5

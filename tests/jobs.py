@@ -96,7 +96,7 @@ def measure_beside_the_truth(emit, counters, clock, *, workload, recipe, device,
 def first_task(workload, recipe, device):
     """The first replicate of a workload on a device, from seed 0, as a quick run makes it."""
     from epochbench.measure.planning import Effort
-    from epochbench.measure.protocol import Task
+    from epochbench.measure.task import Task
 
     return Task(
         workload=workload,

@@ -10,8 +10,9 @@ from epochbench import ARTICLE, Recipe, Workload
 from epochbench.analysis.speedups import speedups
 from epochbench.datasets import cats_vs_dogs
 from epochbench.measure import worker
+from epochbench.measure.contenders import Contender, Hooks
 from epochbench.measure.parcel import pack
-from epochbench.measure.race import Contender, Hooks, race
+from epochbench.measure.race import race
 from epochbench.records.schema import RunRecord
 from epochbench.records.store import RunWriter, load
 from models import cnn, inception_a, resnet50_transfer, tabular

@@ -10,7 +10,7 @@ from epochbench import ARTICLE, Workload
 from epochbench.analysis.predictions import predictions
 from epochbench.errors import InputError
 from epochbench.measure import worker
-from epochbench.measure.race import Contender, Lane, RaceOptions
+from epochbench.measure.contenders import Contender, Lane, RaceOptions
 from epochbench.predicting import UNKNOWN_WIDTH, _width
 from epochbench.predicting import predictions as foretold
 from epochbench.prediction.hardware import load_hardware

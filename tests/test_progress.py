@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from epochbench.measure.race import Standing
+from epochbench.measure.contenders import Standing
 from epochbench.progress import sentence
 
 # The epochs take longer than the second after which the line is written anew.

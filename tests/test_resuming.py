@@ -9,7 +9,7 @@ from torch import nn
 from epochbench import ARTICLE, Workload
 from epochbench.analysis.likeness import machine_differences, option_differences
 from epochbench.errors import InputError
-from epochbench.measure.race import Contender, RaceOptions
+from epochbench.measure.contenders import Contender, RaceOptions
 from epochbench.recipe import RECIPES
 from epochbench.records.runfile import RecordError
 from epochbench.records.schema import RunRecord

@@ -11,7 +11,8 @@ from torch import nn
 
 from epochbench import ARTICLE, Workload
 from epochbench.analysis.break_even import crossings, sweep_points
-from epochbench.measure.race import Contender, RaceOptions, race
+from epochbench.measure.contenders import Contender, RaceOptions
+from epochbench.measure.race import race
 from epochbench.records.schema import DeviceFacts, Machine, RunRecord
 from epochbench.records.store import RunWriter, load
 from epochbench.workload import Sweep

@@ -12,10 +12,10 @@ from scipy.special import stdtrit
 
 from epochbench.errors import InputError
 from epochbench.measure import worker
+from epochbench.measure.contenders import Lane, RaceOptions
 from epochbench.measure.machine import without_names
 from epochbench.measure.outcome import Outcome
 from epochbench.measure.parcel import pack
-from epochbench.measure.race import Lane, RaceOptions
 from epochbench.prediction.races import predict_race
 from epochbench.recipe import ARTICLE
 from epochbench.records.schema import MeasurementRecord, PredictionRecord

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from epochbench.measure.race import Standing
+    from epochbench.measure.contenders import Standing
 
 QUIET_SECONDS = 15.0
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from epochbench.measure.contenders import RaceOptions
 from epochbench.measure.planning import Effort
-from epochbench.measure.race import RaceOptions
 
 
 def race_options(config: pytest.Config, *, disabled: bool, began: float) -> RaceOptions:

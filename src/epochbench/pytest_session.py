@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,17 @@ import pytest
 from epochbench.datasets import DataError, DataOptions, check_folder
 from epochbench.errors import InputError
 from epochbench.measure import probing, worker
+from epochbench.measure.contenders import Contender, Hooks, Lane
 from epochbench.measure.parcel import pack
-from epochbench.measure.race import Contender, Hooks, Lane, race
-from epochbench.measure.run_facts import end_record, new_run_id, run_record
+from epochbench.measure.race import race
+from epochbench.measure.run_facts import run_record
 from epochbench.predicting import predictions
 from epochbench.progress import ProgressLine
 from epochbench.pytest_options import race_options, recorded_options
+from epochbench.pytest_summary import RunLog, summarize
 from epochbench.recipe import RECIPES, TUNED, Recipe
-from epochbench.records.locks import turn
-from epochbench.records.schema import Record, RunRecord
-from epochbench.records.store import CHOICES, Results, RunWriter, new_run_path
+from epochbench.records.schema import Record
+from epochbench.records.store import CHOICES
 from epochbench.replay import ReplayTimer, extra_info
 from epochbench.resuming import Resumed, open_run
 from epochbench.tuning.choices import Choice, chosen, device_name, read_choices
@@ -52,9 +52,7 @@ class RaceSession:
         self.names: dict[str, tuple[Any, ...]] = {}
         self.full: dict[tuple[str, str, str], float] = {}
         self.resumed: Resumed | None = None
-        self.writer: RunWriter | None = None
-        self.records: list[Record] = []
-        self.run: RunRecord | None = None
+        self.log: RunLog | None = None
         self.interrupted = self.summarized = False
 
     def begin(self, items: list[pytest.Item]) -> None:
@@ -146,39 +144,23 @@ class RaceSession:
                 run = self.resumed.taken_up(run)
             except InputError as error:
                 raise pytest.UsageError(f"--race-resume: {error}") from error
+        run = run.model_copy(update={"races": len(self.selected)})
         try:
-            path = new_run_path(self.folder / "runs", started, label)
-            self.writer = RunWriter(path)
+            self.log = RunLog(self.folder, run, started, label, tell=self.progress.tell)
         except OSError as error:
-            raise self._unwritable(error) from error
-        self.run = run.model_copy(update={"run_id": new_run_id(path), "races": len(self.selected)})
-        try:
-            self.writer.write(self.run)
-        except OSError as error:
-            self.writer.close()
-            self.writer = None
-            with suppress(OSError):
-                path.unlink()
-            raise self._unwritable(error) from error
-        self.records.append(self.run)
-
-    def _unwritable(self, error: OSError) -> pytest.UsageError:
-        return pytest.UsageError(f"--race-results: {self.folder} cannot be written to: {error.strerror or error}")
+            raise pytest.UsageError(
+                f"--race-results: {self.folder} cannot be written to: {error.strerror or error}"
+            ) from error
 
     def record(self, records: Sequence[Record]) -> None:
         """Write the records, or keep them until they can be written."""
-        if self.writer is not None and records:
-            self.records += records
-            if self.writer.keep(*records):
-                what = f"{_short(self.writer.path)} cannot be written ({self.writer.trouble})"
-                self.progress.tell(f"epochbench: {what}; the races go on, and it is tried again with each record")
+        if self.log is not None and records:
+            self.log.record(records)
 
     @property
     def trouble(self) -> str | None:
         """Why what was measured is not all in the run file; None where it is."""
-        if self.writer is None or self.writer.path.exists():
-            return self.writer and self.writer.trouble
-        return "the file was removed"
+        return self.log and self.log.trouble
 
     def racer(self, request: pytest.FixtureRequest, benchmark: Any, case: str) -> Callable[[Workload], Lane]:
         """What the fixture `race` gives to one test."""
@@ -219,7 +201,7 @@ class RaceSession:
                     Hooks(
                         on_records=self.record,
                         on_standing=lambda where: self.progress.show(where, races_left),
-                        run_file=self.writer and self.writer.path,
+                        run_file=self.log and self.log.path,
                     ),
                     suite_module=request.module.__name__,
                     prepare=self.prepare,
@@ -291,67 +273,27 @@ class RaceSession:
         if benchmark.group is None:
             benchmark.group = workload.name
         timed = [epoch for epoch in lane.epochs if not epoch.warmup]
-        benchmark.extra_info.update(extra_info(lane, self.run))
+        benchmark.extra_info.update(extra_info(lane, self.log and self.log.run))
         timer = request.node.get_closest_marker("benchmark").kwargs["timer"]
         assert isinstance(timer, ReplayTimer)
         timer.play(benchmark, [epoch.seconds for epoch in timed])
 
     def finish(self, exit_status: int) -> None:
         """Write the last line of the run file."""
-        if self.writer is None:
+        if self.log is None:
             return
         status, reason = "finished", None
         if exit_status == pytest.ExitCode.INTERNAL_ERROR:
             status, reason = "failed", "an internal error of pytest"
         elif self.interrupted or len(self.races) < len(self.selected):
             status, reason = "interrupted", f"{len(self.races)} of {len(self.selected)} races ended"
-        seconds = time.monotonic() - self.began
-        self.record([end_record(self.run, status, reason, seconds)])
-        with suppress(OSError):
-            self.writer.close()
+        self.log.finish(status, reason, time.monotonic() - self.began)
 
     def summarize(self, terminal: Any) -> None:
         """Print the speedups of this run, and write the page of all the stored runs."""
-        if self.writer is None or self.summarized:
-            return
-        self.summarized = True
-        from epochbench.records.store import load, results_of
-        from epochbench.report.terminal import render
-
-        earlier = self.resumed.files if self.resumed else []
-        trouble = self.trouble
-        if trouble is None:
-            results = load(self.writer.path, earlier)
-        else:
-            results = results_of(self.writer.path, self.records, self.resumed.chain if self.resumed else [])
-        terminal.section("epochbench", sep="=")
-        terminal.write_line(render(results, width=max(60, self.config.get_terminal_writer().fullwidth)))
-        with turn(self.folder / "runs"):  # another session's page would be without the end of this run
-            self._write_page(terminal, results, earlier)
-        if trouble is None:
-            terminal.write_line(f"run   {_short(self.writer.path)}")
-            return
-        lost = f"of {len(self.records)} records {len(self.writer.waiting) or len(self.records)} are shown here alone"
-        terminal.write_line(f"{lost}: {_short(self.writer.path)} could not be written ({trouble})", red=True)
-
-    def _write_page(self, terminal: Any, results: Results, earlier: list[Path]) -> None:
-        from epochbench.records.store import load
-        from epochbench.report.html import write_page
-
-        page = self.folder / "report.html"
-        try:
-            everything = load(self.folder / "runs", earlier)
-        except (InputError, FileNotFoundError) as error:
-            terminal.write_line(f"the page shows this run alone, since another could not be read: {error}")
-            everything = results
-        published = self.folder / "published.csv"
-        try:
-            write_page(everything, page, published=published if published.is_file() else None)
-            terminal.write_line(f"page  {_short(page)}")
-        except OSError as error:
-            terminal.write_line(f"the page {_short(page)} could not be written: {error.strerror or error}")
-        except InputError as error:
-            terminal.write_line(f"the page {_short(page)} was not written: {error}")
+        if self.log is not None and not self.summarized:
+            self.summarized = True
+            summarize(terminal, self.log, self.resumed, self.folder)
 
 
 def _import_report() -> None:
@@ -366,9 +308,3 @@ def _race_key(item: Any) -> tuple[Any, ...]:
     """
     others = {name: id(value) for name, value in item.callspec.params.items() if name != "race_device"}
     return item.nodeid.removesuffix(f"[{item.callspec.id}]"), *sorted(others.items())
-
-
-def _short(path: Path) -> str:
-    with suppress(ValueError):
-        return str(path.relative_to(Path.cwd()))
-    return str(path)

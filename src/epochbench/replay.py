@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from epochbench.measure.race import Lane
+    from epochbench.measure.contenders import Lane
     from epochbench.records.schema import EpochRecord, MeasurementRecord, Record, RunRecord
 
 

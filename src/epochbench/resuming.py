@@ -15,7 +15,7 @@ from epochbench.analysis.comparability import name_of
 from epochbench.analysis.gate import EQUAL_FIELDS
 from epochbench.analysis.likeness import machine_differences, option_differences, software_differences
 from epochbench.errors import InputError
-from epochbench.measure.race import Contender, Kept, Lane, RaceOptions, how_often, places
+from epochbench.measure.contenders import Contender, Kept, Lane, RaceOptions, how_often, places
 from epochbench.measure.worker import Outcome
 from epochbench.recipe import contender_id
 from epochbench.records.chain import read_chain

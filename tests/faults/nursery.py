@@ -20,9 +20,10 @@ from torch import nn
 
 from epochbench import ARTICLE, Workload
 from epochbench.measure import worker
+from epochbench.measure.contenders import Contender, Hooks, RaceOptions
 from epochbench.measure.parcel import pack
 from epochbench.measure.planning import Effort
-from epochbench.measure.race import Contender, Hooks, RaceOptions, race
+from epochbench.measure.race import race
 from epochbench.records.schema import EndRecord, RunRecord
 from epochbench.records.store import RunWriter, new_run_path
 

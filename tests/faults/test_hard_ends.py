@@ -13,8 +13,9 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from epochbench import ARTICLE, Recipe, Workload
+from epochbench.measure.contenders import Contender, Hooks, RaceOptions
 from epochbench.measure.planning import Effort
-from epochbench.measure.race import Contender, Hooks, RaceOptions, race
+from epochbench.measure.race import race
 from tests.sessions import is_gone, wait_until
 from tests.simulated import device as simulated
 from tests.simulated.needed import needs_sim

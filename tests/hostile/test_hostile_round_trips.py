@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from epochbench.measure.race import Contender, Lane
+from epochbench.measure.contenders import Contender, Lane
 from epochbench.prediction.hardware import Hardware, load_hardware
 from epochbench.recipe import RECIPES
 from epochbench.records.imports import read_benchmark_json

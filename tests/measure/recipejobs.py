@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 from epochbench import ARTICLE, Workload
 from epochbench.measure import protocol
 from epochbench.measure.planning import Effort
-from epochbench.measure.protocol import Progress, Task
+from epochbench.measure.task import Progress, Task
 from tests.test_features import Frozen
 
 IMAGES = torch.randn(22, 3, 8, 8, generator=torch.Generator().manual_seed(1))

@@ -12,7 +12,8 @@ from epochbench import ARTICLE, Workload
 from epochbench.analysis.diagnosis import diagnoses
 from epochbench.analysis.gains import gains
 from epochbench.analysis.phases import phases
-from epochbench.measure.race import Contender, RaceOptions, race
+from epochbench.measure.contenders import Contender, RaceOptions
+from epochbench.measure.race import race
 from epochbench.recipe import RECIPES
 from epochbench.records.schema import DeviceFacts, Machine, RunRecord
 from epochbench.records.store import RunWriter, load

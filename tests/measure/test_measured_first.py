@@ -6,7 +6,7 @@ import torch
 from epochbench import Recipe, devices
 from epochbench.measure import protocol
 from epochbench.measure.planning import Effort
-from epochbench.measure.protocol import Progress, Task
+from epochbench.measure.task import Progress, Task
 from tests.measure.test_protocol import make
 from tests.simulated.clock import SimulatedClock
 
@@ -21,7 +21,7 @@ def _leave_torch_as_it_was():
 
 def messages_of(replicate, monkeypatch, passes=lambda *what: {"phase_steps": 7}):
     """What a measurement emits; its passes apart are `passes`."""
-    monkeypatch.setattr(protocol, "_passes_apart", passes)
+    monkeypatch.setattr(protocol, "passes_apart", passes)
     told = []
     task = Task(
         workload=make(),

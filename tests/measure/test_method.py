@@ -14,7 +14,7 @@ from torch.utils.data import TensorDataset
 from epochbench import ARTICLE, Recipe, Workload, devices
 from epochbench.measure import protocol
 from epochbench.measure.planning import Effort
-from epochbench.measure.protocol import Progress, Task
+from epochbench.measure.task import Progress, Task
 from epochbench.training import Training
 
 NUMBERS = torch.arange(400.0).reshape(400, 1) / 400

@@ -7,10 +7,11 @@ from torch.utils.data import TensorDataset
 
 from epochbench import ARTICLE, Recipe, Workload
 from epochbench.measure import worker
+from epochbench.measure.contenders import Contender, RaceOptions
 from epochbench.measure.parcel import pack
 from epochbench.measure.phases import PHASES
 from epochbench.measure.preparation import count_flops
-from epochbench.measure.race import Contender, RaceOptions, race
+from epochbench.measure.race import race
 from epochbench.training import start
 from tests import jobs
 from tests.simulated import device as simulated

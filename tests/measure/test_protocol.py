@@ -16,7 +16,7 @@ from epochbench.loading import hash_batch
 from epochbench.measure import machine, protocol, worker
 from epochbench.measure.parcel import pack
 from epochbench.measure.planning import Effort
-from epochbench.measure.protocol import Progress, Task
+from epochbench.measure.task import Progress, Task
 from tests import jobs
 from tests.simulated import device as simulated
 from tests.simulated.clock import SimulatedClock
@@ -133,7 +133,8 @@ def test_each_part_of_the_start_is_timed_apart_and_none_is_in_an_epoch(clock):
 
 
 def test_the_start_of_the_process_and_the_ends_are_read_on_the_clock_of_all_processes(monkeypatch):
-    monkeypatch.setattr(protocol, "time", SimpleNamespace(monotonic=lambda: 107.0))
+    for module in ("protocol", "task"):
+        monkeypatch.setattr(f"epochbench.measure.{module}.time", SimpleNamespace(monotonic=lambda: 107.0))
     epochs, measurement = measure(make(), process_started=100.0, run_began=50.0)
     assert measurement["process_seconds"] == 7
     assert column([*epochs, measurement], "at_seconds") == [57] * 4

@@ -8,8 +8,8 @@ from torch import nn
 
 from epochbench import ARTICLE, Recipe, Workload
 from epochbench.measure import preparation, race, worker
+from epochbench.measure.contenders import Contender, Hooks, RaceOptions, places
 from epochbench.measure.planning import Effort
-from epochbench.measure.race import Contender, Hooks, RaceOptions, places
 from epochbench.measure.worker import Outcome
 
 INPUTS, LABELS = torch.eye(6)[:, :3], torch.tensor([0, 1, 1, 0, 1, 0])

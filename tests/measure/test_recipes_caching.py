@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from epochbench.measure.contenders import Contender, RaceOptions
 from epochbench.measure.planning import Effort
-from epochbench.measure.race import Contender, RaceOptions, race
+from epochbench.measure.race import race
 from epochbench.recipe import RECIPES
 from tests.measure.recipejobs import IMAGES, LABELS, assert_same_training, frozen, make, measure
 from tests.test_features import Frozen

@@ -9,9 +9,10 @@ from torch.utils.data import TensorDataset
 from epochbench import ARTICLE
 from epochbench.loading import DatasetFeed
 from epochbench.measure import machine, worker
+from epochbench.measure.contenders import Contender, RaceOptions
 from epochbench.measure.parcel import pack
 from epochbench.measure.planning import Effort
-from epochbench.measure.race import Contender, RaceOptions, race
+from epochbench.measure.race import race
 from epochbench.recipe import RECIPES
 from epochbench.training import Training, to_device
 from tests import jobs

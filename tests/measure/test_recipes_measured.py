@@ -11,7 +11,7 @@ from epochbench import devices
 from epochbench.loading import open_feed, short_batch
 from epochbench.measure import protocol
 from epochbench.measure.planning import Effort
-from epochbench.measure.protocol import Progress, Task
+from epochbench.measure.task import Progress, Task
 from epochbench.recipe import RECIPES
 from tests.measure.recipejobs import IMAGES, LABELS, assert_same_training, by_the_article, frozen, make, measure
 from tests.simulated.clock import SimulatedClock

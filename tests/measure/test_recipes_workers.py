@@ -11,8 +11,9 @@ from torch.utils.data import Dataset, get_worker_info
 
 from epochbench import ARTICLE
 from epochbench.measure import machine
+from epochbench.measure.contenders import Contender, RaceOptions
 from epochbench.measure.planning import Effort
-from epochbench.measure.race import Contender, RaceOptions, race
+from epochbench.measure.race import race
 from epochbench.recipe import RECIPES
 from tests.measure.recipejobs import IMAGES, LABELS, make, measure, network
 from tests.measure.test_worker import is_gone, wait_until

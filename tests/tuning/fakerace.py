@@ -2,7 +2,7 @@
 
 import math
 
-from epochbench.measure.race import Standing
+from epochbench.measure.contenders import Standing
 from epochbench.records.schema import EpochRecord, MeasurementRecord
 
 STEPS, BATCH, STEP_SECONDS = 100, 10, 0.01

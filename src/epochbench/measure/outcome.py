@@ -59,7 +59,7 @@ def death(code: int | None) -> str:
 
 
 def place(counters: list[int]) -> str:
-    """Where a measurement stands, from `protocol.Progress`'s counters."""
+    """Where a measurement stands, from `task.Progress`'s counters."""
     epoch, epochs, step, steps, evaluating = counters
     if not steps:
         return "before the first step"

@@ -10,10 +10,10 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from itertools import chain, count, islice
+from dataclasses import asdict, replace
+from itertools import islice
 from statistics import fmean
 from typing import Any
 
@@ -26,15 +26,10 @@ from epochbench.fitting import Reading, fit, split
 from epochbench.loading import Feed, epoch_seed, hash_batch, open_feed, short_batch
 from epochbench.measure import machine
 from epochbench.measure.energy import EnergyMeter, open_counter
-from epochbench.measure.phases import (
-    measure_compute,
-    measure_matmul,
-    measure_phases,
-    measure_submission,
-    measure_unread,
-)
-from epochbench.measure.planning import Effort, Plan, plan
+from epochbench.measure.passes import epochs_read, passes_apart
+from epochbench.measure.planning import Plan, plan
 from epochbench.measure.surroundings import Surroundings
+from epochbench.measure.task import Clock, Emit, Progress, Task
 from epochbench.recipe import Recipe
 from epochbench.resident import ResidentFeed
 from epochbench.training import (
@@ -45,57 +40,11 @@ from epochbench.training import (
     make_code,
     start,
     train,
-    turn_off_dropout,
 )
 from epochbench.workload import Workload
 
-Clock = Callable[[], float]
-Emit = Callable[[dict[str, Any]], None]
-
 LOSSES_KEPT = 1000
-PHASE_STEPS, SINGLE_STEPS, PARITY_STEPS = 50, 5, 32
 EVALUATION_ORDER = 2**20
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """One measurement to make: what the worker is told."""
-
-    workload: Workload
-    recipe: Recipe
-    device: str
-    replicate: int
-    seed: int
-    effort: Effort
-    flops_per_step: float | None = None
-    run_began: float
-    process_started: float
-
-    def now(self) -> float:
-        """Seconds since the run began, by the clock that all processes of a machine share."""
-        return time.monotonic() - self.run_began
-
-    @property
-    def who(self) -> dict[str, Any]:
-        return {
-            "workload": self.workload.name,
-            "recipe": self.recipe.name,
-            "device": self.device,
-            "replicate": self.replicate,
-        }
-
-
-@dataclass
-class Progress:
-    """Where a measurement stands, in memory that the parent reads: [epoch, epochs, step, steps, evaluating]."""
-
-    counters: Any
-
-    def begin(self, epoch: int, epochs: int, steps: int, *, evaluating: bool = False) -> None:
-        self.counters[:] = [epoch, epochs, 0, steps, int(evaluating)]
-
-    def step(self) -> None:
-        self.counters[2] += 1
 
 
 def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf_counter) -> None:
@@ -117,7 +66,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
         opened = open_feeds(task.workload, task.recipe, task.device, task.seed)
         todo = _plan(task, *opened)
         reading = Reading(
-            epochs=_read_by(todo, apart=not task.recipe.cached_features),
+            epochs=epochs_read(todo, apart=not task.recipe.cached_features),
             evaluation_epochs=[(EVALUATION_ORDER, todo.evaluation_steps)],
             timed=lambda: _timed(record, "caching_seconds", task.device, clock),
         )
@@ -174,7 +123,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     )
     if task.replicate == 1 and not task.recipe.cached_features:
         emit({"kind": "measured", "at_seconds": task.now()} | task.who | record)
-        record |= _passes_apart(task, training, feed, todo, clock)
+        record |= passes_apart(task, training, feed, todo, clock)
     emit({"kind": "measurement", "at_seconds": task.now()} | task.who | record)
 
 
@@ -192,15 +141,6 @@ def _plan(task: Task, feed: Feed, evaluation_feed: Feed | None) -> Plan:
     evaluation_steps = evaluation_feed.steps if evaluation_feed else 0
     lengths = {"steps_per_epoch": feed.steps, "evaluation_steps_per_epoch": evaluation_steps}
     return plan(task.workload, task.effort, **lengths)
-
-
-def _read_by(todo: Plan, *, apart: bool) -> list[tuple[int, int]]:
-    """(number, steps) of the epochs that a measurement reads: warm-up, timed ones, and those of the passes apart."""
-    warm, later = todo.warmup_steps, 0
-    if apart:
-        warm = max(warm, min(todo.steps, PARITY_STEPS))
-        later = math.ceil(min(todo.steps * todo.epochs, PHASE_STEPS) / todo.steps)
-    return [(0, warm), *((number, todo.steps) for number in range(1, todo.epochs + later + 1))]
 
 
 def hash_first_batches(feed: Feed, seed: int) -> str:
@@ -281,50 +221,6 @@ def _timed(record: dict[str, Any], name: str, device: str, clock: Clock) -> Iter
     yield
     devices.synchronize(device)
     record[name] = clock() - began
-
-
-def _passes_apart(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock) -> dict[str, Any]:
-    """What is found out once a device, after all that is timed. It fails alone: the measurement is made."""
-    found: dict[str, Any] = {}
-    try:
-        found |= _phases(task, training, feed, todo, clock)
-        found |= _without_dropout(task, training, feed, todo)
-        found["matmul_flops_per_second"] = measure_matmul(task.device, task.recipe.precision, clock)
-    except Exception as error:
-        # Out of memory, say, where the training filled the device.
-        found["passes_apart_reason"] = machine.without_names(f"{type(error).__name__}: {error}")[:300]
-    return found
-
-
-def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock) -> dict[str, Any]:
-    """Where the time of a step goes, with marks that would cost in a timed epoch, and the rate on one batch."""
-    done = todo.steps * todo.epochs
-    later = (feed.epoch(number, todo.steps) for number in count(todo.epochs + 1))
-    devices.seed_all(epoch_seed(task.seed, todo.epochs + 1))
-    batches = islice(chain.from_iterable(later), min(done, PHASE_STEPS))
-    found = measure_phases(training, batches, min(done, PHASE_STEPS), clock)
-    batch = next(feed.epoch(todo.epochs + 1, 1))
-    found |= measure_compute(training, batch, max(1, min(done, PHASE_STEPS) // 2), clock)
-    if torch.device(task.device).type != "cpu":  # the CPU does a step while it is submitted
-        found |= measure_submission(training, batch, min(done, SINGLE_STEPS), clock)
-        if task.recipe.read_loss_each_step:
-            later = chain.from_iterable(feed.epoch(number, todo.steps) for number in count(todo.epochs + 1))
-            steps = min(done, PHASE_STEPS)
-            found |= measure_unread(training, islice(later, steps), steps, clock)
-    return found
-
-
-def _without_dropout(task: Task, training: Training, feed: Feed, todo: Plan) -> dict[str, Any]:
-    """The losses of the first steps with dropout off, where the model has one: its masks differ between devices."""
-    if not turn_off_dropout(training.model):
-        return {}
-    steps = min(todo.steps, PARITY_STEPS)
-    again = start(task.workload, task.recipe, task.device, seed=task.seed)
-    turn_off_dropout(again.model)
-    trail = LossTrail(steps, task.device, task.recipe.read_loss_each_step)
-    devices.seed_all(epoch_seed(task.seed, 0))
-    train(again, feed.epoch(0, steps), trail)
-    return {"losses_without_dropout": trail.values()}
 
 
 def _first_timed(batches: Iterator[Any], epoch: dict[str, Any], clock: Clock) -> Iterator[Any]:

@@ -15,8 +15,8 @@ import torch
 
 from epochbench.errors import InputError
 from epochbench.measure import probing, worker
+from epochbench.measure.contenders import Records
 from epochbench.measure.parcel import pack
-from epochbench.measure.race import Records
 from epochbench.measure.run_facts import end_record, new_run_id, run_record
 from epochbench.progress import sentence
 from epochbench.recipe import ARTICLE

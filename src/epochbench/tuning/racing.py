@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from epochbench.analysis.sides import Side
-from epochbench.measure.race import Contender, Hooks, RaceOptions, Records, Standing, race
+from epochbench.measure.contenders import Contender, Hooks, RaceOptions, Records, Standing
+from epochbench.measure.race import race
 from epochbench.recipe import Recipe
 from epochbench.records.schema import EpochRecord, MeasurementRecord
 from epochbench.workload import Workload
