@@ -97,6 +97,12 @@ def test_where_the_card_is_here_too_its_measured_step_stands_beside_the_predicti
     assert "what a GPU would do" not in told
 
 
+def test_a_newer_run_that_predicted_nothing_leaves_the_predictions_of_an_older_one_on_the_page(tmp_path):
+    make_run(tmp_path / "a.jsonl", workloads=CPU_ONLY, predictions=[T4])
+    make_run(tmp_path / "b.jsonl", workloads=CPU_ONLY, started_at="2026-03-02T10:00:00Z")
+    assert "≈20.0×" in text_of(section_of(render_page(load(tmp_path))))
+
+
 def test_what_could_not_be_predicted_and_what_has_to_be_known_is_said(tmp_path):
     text = text_of(section_of(render_page(results_of(tmp_path, NONE))))
     assert "cnn could not be predicted: it took longer than 30 s" in text

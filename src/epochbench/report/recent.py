@@ -68,6 +68,7 @@ def _newest(results: Results) -> set[str]:
         (measured, [*DEVICE, "data"]),
         (results.epochs, DEVICE),
         (results.runs, ["machine"]),
+        (results.predictions, ["workload", "recipe", "machine", "card"]),
     )
     return {run for table, keys in tables for run in table.drop_duplicates(keys, keep="last")["run"]}
 
