@@ -1,11 +1,15 @@
 """Batches in reused shared memory: the same as default_collate's, and whole as long as is promised."""
 
+import time
+from contextlib import nullcontext
+
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
-from epochbench import ReusedBatches
+from epochbench import Recipe, ReusedBatches, Workload
 from epochbench.collating import SLOTS
+from epochbench.fitting import Reading, fit
 from epochbench.loading import DatasetFeed
 
 
@@ -54,16 +58,15 @@ def test_the_batches_are_those_of_default_collate(workers, batch_size):
     assert count == -(-64 // batch_size)
 
 
-def test_a_batch_and_the_one_before_it_are_whole_while_the_worker_runs_ahead():
-    loader = DataLoader(Nested(200), batch_size=2, num_workers=1, collate_fn=ReusedBatches())
-    before = None
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_batch_is_whole_until_the_third_one_after_it_is_fetched(workers):
+    loader = DataLoader(Nested(60), batch_size=2, num_workers=workers, collate_fn=ReusedBatches())
+    kept = []
     for place, batch in enumerate(loader):
-        for _ in range(20_000):  # the worker has time to fill all the places that it may
-            pass
-        if before is not None:
-            assert before["image"][:, 0, 0, 0].tolist() == [2 * place - 2, 2 * place - 1]
-        assert batch["image"][:, 0, 0, 0].tolist() == [2 * place, 2 * place + 1]
-        before = batch
+        kept = [*kept[-2:], batch]
+        time.sleep(0.02)  # the workers have time to fill all the places that they may
+        for back, one in enumerate(reversed(kept)):
+            assert one["image"][:, 0, 0, 0].tolist() == [2 * (place - back), 2 * (place - back) + 1]
 
 
 def test_the_memory_is_used_again_after_as_many_batches_as_there_are_places():
@@ -101,3 +104,18 @@ def test_a_feed_with_workers_reads_what_one_without_reads_over_several_epochs():
     for epoch in (0, 1, 2):
         for one, other in zip(*(feed.epoch(epoch, 12) for feed in feeds), strict=True):
             assert same(one, other)
+
+
+@pytest.mark.parametrize(("step", "reused"), [(None, True), (lambda model, batch: model(batch[0]).sum(), False)])
+def test_a_step_of_the_user_s_own_may_keep_its_batches(step, reused):
+    """A plain loss sees its batch alone; what else sees one is not known."""
+    loss = None if step else torch.nn.functional.cross_entropy
+    workload = Workload(
+        name="w", model=lambda: torch.nn.Linear(4, 3), loss=loss, step=step, batch_size=4, epochs=1,
+        train_data=TensorDataset(torch.zeros(16, 4), torch.zeros(16).long()),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    )  # fmt: skip
+    feed = DatasetFeed(workload.train_data, batch_size=4, seed=0)
+    reading = Reading(epochs=[(0, 1)], evaluation_epochs=[], timed=nullcontext)
+    found = fit(Recipe(name="workers", workers=2), workload, feed, None, "cpu", usable_cpus=2, reading=reading)
+    assert isinstance(found.feed.loader.collate_fn, ReusedBatches) is reused

@@ -1,8 +1,12 @@
 """Races in pytest's own process, and under pytest-xdist."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 
-from tests.sessions import HELP, SUITE, lines, of, run, run_both
+from tests.sessions import HELP, ONE, ROOT, SUITE, lines, of, run, run_both
 from tests.simulated.needed import needs_sim
 
 SIMULATED = """
@@ -97,3 +101,19 @@ def test_under_xdist_a_disabled_race_passes(tmp_path):
     (tmp_path / "bench_blobs.py").write_text(SUITE)
     ran = run(tmp_path, "-n", "1", "--race-devices=cpu", "--benchmark-disable")
     assert (ran.code, ran.outcomes) == (0, {"passed": 1}), ran.output
+
+
+def test_without_an_ini_file_the_results_lie_where_pytest_was_started(tmp_path):
+    """pytest's own root is then what all paths on its command line have in common, that of the data too."""
+    project, data = tmp_path / "project", tmp_path / "elsewhere/data"
+    project.mkdir()
+    for name in ("Cat/1.jpg", "Dog/1.jpg"):
+        (data / "PetImages" / name).parent.mkdir(parents=True)
+        (data / "PetImages" / name).write_bytes(b"")
+    (project / "bench_blobs.py").write_text(SUITE)
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "bench_blobs.py", *ONE, "--race-data", str(data)],
+        cwd=project, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True, capture_output=True, timeout=300,
+    )  # fmt: skip
+    assert len(list((project / "results/runs").glob("*.jsonl"))) == 1
+    assert not (tmp_path / "results").exists()

@@ -9,9 +9,9 @@ import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils.collate import collate, default_collate_fn_map
 
-SLOTS = 4
-"""A worker is at most two batches ahead of the one that was handed out (DataLoader's prefetch_factor), so that with
-four places the batch before it is whole too."""
+SLOTS = 5
+"""A worker is at most two batches ahead of the one that is handed out (DataLoader's prefetch_factor), and begins its
+next one before that is handed out: with five places that batch and the two before it are whole."""
 
 
 class ReusedBatches:
@@ -20,7 +20,7 @@ class ReusedBatches:
     DataLoader(dataset, batch_size=32, num_workers=2, collate_fn=ReusedBatches())
 
     default_collate takes new shared memory for each batch; of images the system then clears thousands of pages a
-    batch, which costs a third as much as decoding JPEG files. Here each worker has four places and fills them in
+    batch, which costs a third as much as decoding JPEG files. Here each worker has five places and fills them in
     turn. **A batch is overwritten when the third one after it is fetched**: copy what has to last longer. The
     DataLoader's prefetch_factor must not be raised above its default of 2. Outside of a worker it is default_collate.
     """

@@ -74,7 +74,7 @@ def fit(
             left_out = [*kept, f"resident: {error}", *anew]
     recipe = replace(recipe, workers=min(recipe.workers, usable_cpus))
     if recipe.workers or recipe.pin_memory:
-        feeds = [_with_workers(one, recipe) for one in feeds]
+        feeds = [_with_workers(one, recipe, reused=workload.step is None) for one in feeds]
     return Fitted(recipe=recipe, feed=feeds[0], evaluation_feed=feeds[1], left_out=tuple(left_out))  # type: ignore[arg-type]
 
 
@@ -180,11 +180,11 @@ def _resident(feed: Feed | None, recipe: Recipe, device: str, epochs: Epochs | N
     return read_whole(feed, device, devices.room_bytes(device), **how)
 
 
-def _with_workers(feed: Feed | None, recipe: Recipe) -> Feed | None:
+def _with_workers(feed: Feed | None, recipe: Recipe, *, reused: bool) -> Feed | None:
     """The feed with its processes started, which then stay: they are a part of the start."""
     if not isinstance(feed, DatasetFeed):
         return feed
-    feed = replace(feed, workers=recipe.workers, pin_memory=recipe.pin_memory)
+    feed = replace(feed, workers=recipe.workers, pin_memory=recipe.pin_memory, reused=reused)
     next(feed.epoch(0, 1))
     return feed
 

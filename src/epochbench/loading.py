@@ -120,7 +120,8 @@ class TensorFeed:
 class DatasetFeed:
     """A Dataset read through a DataLoader in the measured process, as the articles do.
 
-    With workers a batch is overwritten when the third one after it is read.
+    With workers, and where their memory is `reused`, a batch is overwritten when the third one after it is read. A
+    step of the user's own may keep batches for longer: it is not reused then.
     """
 
     data: Dataset
@@ -128,6 +129,7 @@ class DatasetFeed:
     seed: int
     workers: int = 0
     pin_memory: bool = False
+    reused: bool = True
     steps: int = field(init=False)
     samples: int = field(init=False)
     starts_workers = False  # they start before the warm-up and stay
@@ -143,7 +145,7 @@ class DatasetFeed:
             num_workers=self.workers,
             pin_memory=self.pin_memory,
             persistent_workers=self.workers > 0,
-            collate_fn=ReusedBatches() if self.workers else None,
+            collate_fn=ReusedBatches() if self.workers and self.reused else None,
         )
 
     def set_order(self, number: int, steps: int) -> None:

@@ -43,7 +43,9 @@ class RaceSession:
         self.began = time.monotonic()
         self.options = race_options(config, disabled=self.disabled, began=self.began)
         self.prepare: Callable[[], Any] | None = config.hook.pytest_race_prepare(config=config)
-        self.folder: Path = config.getoption("race_results") or config.rootpath / "results"
+        # Without an ini file pytest's root is whatever all paths on the command line have in common, data's too.
+        root = config.rootpath if config.inipath is not None else config.invocation_params.dir
+        self.folder: Path = config.getoption("race_results") or root / "results"
         self.progress = ProgressLine(config)
         self.selected: dict[tuple[Any, ...], list[str]] = {}
         self.facts: dict[str, dict[str, Any]] = {}

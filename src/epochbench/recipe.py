@@ -24,7 +24,8 @@ class Recipe:
                             device at every step. Otherwise the losses stay on the device until the epoch ends.
     `resident`              the data set is read once, before the first epoch, and lies on the device.
     `workers`               processes of the DataLoader, no more than usable CPUs; they stay over the epochs, and use
-                            the shared memory of their batches again (ReusedBatches).
+                            the shared memory of their batches again (ReusedBatches), but for a
+                            workload with a step of its own, which may keep batches.
     `pin_memory`            batches in page-locked memory, copied while the device computes.
     `channels_last`         images and weights with the channels innermost in memory.
     `compile`               torch.compile in that mode; reduce-overhead replays CUDA graphs.

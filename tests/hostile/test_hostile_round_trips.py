@@ -16,7 +16,14 @@ from epochbench.prediction.hardware import Hardware, load_hardware
 from epochbench.recipe import RECIPES
 from epochbench.records.imports import read_benchmark_json
 from epochbench.records.runfile import read_run_file
-from epochbench.records.schema import SCHEMA_VERSION, EndRecord, EpochRecord, MeasurementRecord, RunRecord
+from epochbench.records.schema import (
+    SCHEMA_VERSION,
+    EndRecord,
+    EpochRecord,
+    MeasurementRecord,
+    PredictionRecord,
+    RunRecord,
+)
 from epochbench.records.store import RunWriter
 from epochbench.replay import extra_info
 from epochbench.report.formats import FORMULA, csv_text
@@ -63,7 +70,21 @@ def fields_of(kind):
     named = {
         field.alias or name: of(field.annotation, bool(field.metadata)) for name, field in kind.model_fields.items()
     }
-    return st.fixed_dictionaries(named | {name: made for name, made in FIXED.items() if name in named})
+    made = st.fixed_dictionaries(named | {name: made for name, made in FIXED.items() if name in named})
+    return made.flatmap(_with_intervals) if kind is PredictionRecord else made
+
+
+def _with_intervals(fields):
+    """The fields of a prediction with times above 0, those of an interval in their order."""
+    triples = [("low", "step_seconds", "high"), ("evaluation_low", "evaluation_step_seconds", "evaluation_high")]
+    times = st.lists(st.floats(1e-9, 1e12), min_size=7, max_size=7)
+
+    def filled(some):
+        ordered = {name: one for place, triple in enumerate(triples)
+                   for name, one in zip(triple, sorted(some[3 * place : 3 * place + 3]), strict=True)}  # fmt: skip
+        return fields | ordered | {"unstarved_seconds": some[6]}
+
+    return times.map(filled)
 
 
 def records(kind, **fixed):

@@ -163,3 +163,13 @@ def test_a_card_of_one_s_own_is_predicted(job, tmp_path):
     result = cli(job, "--on", "mine", "--hardware", "mine.csv")
 
     assert result.stdout.splitlines()[1].split()[:2] == ["cnn", "mine"]
+
+
+def test_a_workload_that_cannot_be_recorded_is_said_and_the_others_are_predicted(job, tmp_path):
+    broken = JOB.format(name="broken").replace("model=lambda: ", "model=lambda: 1 / 0 or ")
+    (tmp_path / "broken_job.py").write_text(broken, "utf-8")
+    result = cli("broken_job.py:job", job, "--on", "t4,T4")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("epochbench: broken: ")
+    rows = [line for line in result.stdout.splitlines() if line.startswith("cnn")]
+    assert len(rows) == 1  # a card that is named twice has one

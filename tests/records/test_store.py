@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from epochbench.records import runfile
 from epochbench.records.schema import EndRecord, EpochRecord, MeasurementRecord, RunRecord
 from epochbench.records.store import RecordError, RunWriter, load, new_run_path
-from tests.runfiles import GPU, make_run, run_lines, write_lines
+from tests.runfiles import GPU, make_run, prediction, run_lines, write_lines
 
 RUN = RunRecord(run_id="r", started_at="2026-03-01T10:00:00Z")
 WHO = {"workload": "cnn", "recipe": "article", "device": "cpu", "replicate": 0}
@@ -285,11 +285,18 @@ def text_in(number, text):
     return lines
 
 
+def predicted(**changes):
+    one = prediction("cnn", "t4", 1.0, 0.5, 2.0) | changes
+    return run_lines(workloads={}, predictions=[one])
+
+
 REFUSED = {
     "a field of the wrong type": (change(2, steps="many"), ":2: steps: "),
     "a negative count": (change(2, steps=-1), ":2: steps: "),
     "a loss that is a text": (change(4, losses=[1.0, "low"]), ":4: losses.1: "),
     "a number that is a text": (change(2, seconds="nan"), ":2: seconds: "),
+    "a prediction below 0": (predicted(step_seconds=-1.0), ":2: step_seconds: "),
+    "a prediction beside its interval": (predicted(low=5.0), ":2: line: "),
     "an unknown status": (change(4, status="fine"), ":4: status: "),
     "an unknown kind": (change(4, kind="result"), ":4: kind: 'result' is none of "),
     "no kind": (text_in(2, "{}"), ":2: kind: is missing"),

@@ -146,6 +146,6 @@ def test_hostile_names_stay_text(tmp_path, name):
 
 
 def test_a_thousand_cards_make_a_page_with_bounded_charts(tmp_path):
-    many = [prediction("cnn", f"card{place}", 0.001 * (1 + place), 0.0005, 0.9) for place in range(1000)]
+    many = [prediction("cnn", f"card{place}", 0.001 * (1 + place), 0.0005, 2.0) for place in range(1000)]
     page = render_page(results_of(tmp_path, *many))
     assert "700 more rows are left out here" in text_of(page)

@@ -31,7 +31,7 @@ def pack(*, module: str | None = None, **parts: Any) -> bytes:
             text = " ".join(str(error).split())
             raise CannotTravel(
                 f"{_culprit(parts)} cannot be sent to the measuring process ({text}); give a callable that makes it "
-                "there"
+                "there, and that holds no lock, generator or open file itself"
             ) from error
         if len(blob) > LARGEST_BLOB_BYTES:
             raise CannotTravel(

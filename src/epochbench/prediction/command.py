@@ -39,14 +39,19 @@ def print_predictions(
 ) -> None:
     """Print a row a workload and card. Raises InputError, also for a price of a card that is not asked for."""
     known = load_hardware(hardware)
-    cards = [find_card(name.strip(), known) for name in on.split(",")] if on else list(known.values())
+    named = [find_card(name.strip(), known) for name in on.split(",")] if on else known.values()
+    cards = list({card.card: card for card in named}.values())
     priced = {find_card(name, known).card: price for name, price in prices.items()}
     unasked = [name for name in priced if name not in {card.card for card in cards}]
     if unasked:
         raise InputError(f"--price: {unasked[0]} is none of the cards that --on names")
-    rows = []
+    rows, failed = [], []
     for workload in workloads:
-        recording, steps, rate = examine(workload, half_type(precision))
+        try:
+            recording, steps, rate = examine(workload, half_type(precision))
+        except InputError as error:
+            failed.append(error)
+            continue
         if recording.note:
             say(f"note: {workload.name}: {recording.note}")
         for card in cards:
@@ -64,8 +69,10 @@ def print_predictions(
     heads = ["workload", "card", "predicted step", "90% interval", "predicted job", "samples/s", "limited by"]
     heads += ["without the loader", "memory"]
     heads += ["predicted cost"] if priced else []
-    for line in aligned([heads, *rows]):
+    for line in aligned([heads, *rows]) if rows else ():
         say(line)
+    if failed:
+        raise failed[0]
     say("All of these times are predicted, from the model and the cards' data sheets; none was measured.")
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 SCHEMA_VERSION = 2
 
@@ -32,6 +32,7 @@ def _finite_or_none(value: Any) -> Any:
 
 
 Finite = Annotated[float | None, BeforeValidator(_finite_or_none)]
+Positive = Annotated[float | None, BeforeValidator(_finite_or_none), Field(gt=0, le=1e12)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -252,20 +253,30 @@ class PredictionRecord(Record):
     card_name: Name | None = None
     device: Name | None = None
     precision: Name | None = None
-    step_seconds: Finite = None
-    low: Finite = None
-    high: Finite = None
-    unstarved_seconds: Finite = None
+    step_seconds: Positive = None
+    low: Positive = None
+    high: Positive = None
+    unstarved_seconds: Positive = None
     loading_seconds: Finite = None
-    evaluation_step_seconds: Finite = None
-    evaluation_low: Finite = None
-    evaluation_high: Finite = None
+    evaluation_step_seconds: Positive = None
+    evaluation_low: Positive = None
+    evaluation_high: Positive = None
     limited_by: Literal["compute", "memory", "launches", "loader"] | None = None
     memory_bytes: Count | None = None
     card_memory_bytes: Count | None = None
     fits: bool | None = None
     note: str | None = None
     reason: str | None = None
+
+    @model_validator(mode="after")
+    def _in_its_interval(self) -> PredictionRecord:
+        for low, value, high in (
+            (self.low, self.step_seconds, self.high),
+            (self.evaluation_low, self.evaluation_step_seconds, self.evaluation_high),
+        ):
+            if None not in (low, value, high) and not low <= value <= high:
+                raise ValueError(f"a prediction lies in its interval, and {value:g} is not from {low:g} to {high:g}")
+        return self
 
 
 class EndRecord(Record):

@@ -176,8 +176,8 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
 
 def _prices(prices: Prices, cards: set[str]) -> tuple[Prices, Prices]:
     """(the prices of cards that are predicted, the others)."""
-    of_cards = {name: price for name, price in prices.items() if name in cards}
-    return of_cards, {name: price for name, price in prices.items() if name not in cards}
+    of_cards = {name.lower(): price for name, price in prices.items() if name.lower() in cards}
+    return of_cards, {name: price for name, price in prices.items() if name.lower() not in cards}
 
 
 def _charts(
