@@ -16,6 +16,7 @@ from epochbench.predicting import predictions as foretold
 from epochbench.prediction.hardware import load_hardware
 from epochbench.records.schema import EpochRecord, MeasurementRecord
 from epochbench.records.store import load
+from tests.runfiles import make_run, prediction
 from tests.sessions import ROOT, SIMULATED, SUITE, lines, of, run_suite
 from tests.simulated.needed import needs_sim
 
@@ -153,3 +154,13 @@ def test_the_loader_s_width_is_that_of_one_more_epoch_by_the_replicates():
     logs = [math.log(one) for one in (1.0, 1.1, 0.9)]
     assert _width({"cpu": lane}) == pytest.approx(2.9200 * statistics.stdev(logs) * math.sqrt(4 / 3), rel=1e-4)
     assert _width({}) == UNKNOWN_WIDTH
+
+
+def test_a_workload_without_an_evaluation_is_predicted_and_its_run_can_be_read_again(tmp_path):
+    """None of what is null in such a record is taken for a figure."""
+    one = prediction("cnn", "t4", 1.0, 0.5, 2.0) | dict.fromkeys(
+        ("evaluation_step_seconds", "evaluation_low", "evaluation_high", "unstarved_seconds")
+    )
+    results = load(make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8.0] * 3}}, predictions=[one]))
+    assert results.predictions["step_seconds"].tolist() == [1.0]
+    assert results.predictions["evaluation_low"].isna().all()

@@ -32,7 +32,7 @@ def _finite_or_none(value: Any) -> Any:
 
 
 Finite = Annotated[float | None, BeforeValidator(_finite_or_none)]
-Positive = Annotated[float | None, BeforeValidator(_finite_or_none), Field(gt=0, le=1e12)]
+Positive = Annotated[Annotated[float, Field(gt=0, le=1e12)] | None, BeforeValidator(_finite_or_none)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 
