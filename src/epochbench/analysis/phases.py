@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from epochbench.analysis.sides import Side, finite, races
+from epochbench.analysis.sides import Side, over, races
 from epochbench.records.schema import PHASES
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ def phases(results: Results) -> pd.DataFrame:
 
 def flops_per_second(side: Side) -> float | None:
     """The FLOP/s that the timed steps reach: the FLOPs of a step, by torch's counter, over its mean time."""
-    return _over(side.fact("flops_per_step"), side.step_seconds)
+    return over(side.fact("flops_per_step"), side.step_seconds)
 
 
 def peak_share(side: Side) -> float | None:
     """That rate as a share of what one large matrix product reaches on the device in the same precision."""
-    return _over(flops_per_second(side), side.fact("matmul_flops_per_second"))
+    return over(flops_per_second(side), side.fact("matmul_flops_per_second"))
 
 
 def _of_side(side: Side) -> dict[str, Any]:
@@ -69,12 +69,12 @@ def _of_side(side: Side) -> dict[str, Any]:
     steps = apart.get("phase_steps")
     return {
         "step_seconds": side.step_seconds,
-        **{f"{phase}_step_seconds": _over(apart.get(f"{phase}_seconds"), steps) for phase in PHASES},
-        "phase_step_seconds": _over(apart.get("phase_pass_seconds"), steps),
-        "compute_only_step_seconds": _over(side.fact("compute_only_seconds"), side.fact("compute_only_steps")),
-        "submit_step_seconds": _over(side.fact("submit_seconds"), side.fact("single_steps")),
-        "single_step_seconds": _over(side.fact("single_step_seconds"), side.fact("single_steps")),
-        "unread_step_seconds": _over(side.fact("unread_seconds"), side.fact("unread_steps")),
+        **{f"{phase}_step_seconds": over(apart.get(f"{phase}_seconds"), steps) for phase in PHASES},
+        "phase_step_seconds": over(apart.get("phase_pass_seconds"), steps),
+        "compute_only_step_seconds": over(side.fact("compute_only_seconds"), side.fact("compute_only_steps")),
+        "submit_step_seconds": over(side.fact("submit_seconds"), side.fact("single_steps")),
+        "single_step_seconds": over(side.fact("single_step_seconds"), side.fact("single_steps")),
+        "unread_step_seconds": over(side.fact("unread_seconds"), side.fact("unread_steps")),
         **{name: side.fact(name) for name in ("batch_size", "parameters", "threads")},
         "flops_per_step": side.fact("flops_per_step"),
         "flops_per_second": flops_per_second(side),
@@ -84,10 +84,6 @@ def _of_side(side: Side) -> dict[str, Any]:
         "peak_process_bytes": _largest(side, "peak_process_bytes"),
         "reason": side.fact("passes_apart_reason"),
     }
-
-
-def _over(number: float | None, other: float | None) -> float | None:
-    return finite(number / other) if number is not None and other is not None and other > 0 else None
 
 
 def _largest(side: Side, name: str) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochbench.analysis.projection import job
-from epochbench.analysis.sides import Row, Side, finite, plain_rows, races
+from epochbench.analysis.sides import Row, Side, finite, over, plain_rows, races
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,8 +72,8 @@ def _row(row: Row, sides: dict[str, Side], baseline: str) -> Row:
     measured = own.step_seconds if own is not None and own.ok else None
     base_step = base.step_seconds if base is not None else None
     jobs = {end: _job(row, end, seconds, base) for end, seconds in steps.items()}
-    ratios = {end: _over(base_step, seconds) for end, seconds in steps.items()}
-    error = _over(steps["step"], measured)
+    ratios = {end: over(base_step, seconds) for end, seconds in steps.items()}
+    error = over(steps["step"], measured)
     return {name: row[name] for name in ("workload", "recipe", "machine", "run", "card", "card_name")} | {
         "data": _data(sides),
         "predicted": True,
@@ -109,7 +109,3 @@ def _job(row: Row, end: str, step_seconds: float | None, base: Side | None) -> f
         return None
     start_up = sum(base.fact(name) or 0.0 for name in HOST_START_UP)
     return finite(start_up + epochs * (steps * step_seconds + (evaluated or 0) * (evaluation or 0.0)))
-
-
-def _over(number: float | None, other: float | None) -> float | None:
-    return finite(number / other) if number is not None and other is not None and other > 0 else None

@@ -94,6 +94,11 @@ def mean(values: Sequence[float]) -> float:
     return fmean(values) if largest < 1e290 else largest * fmean(value / largest for value in values)
 
 
+def over(number: float | None, other: float | None) -> float | None:
+    """The ratio of two figures; None where one is not known, or the second is not above 0."""
+    return finite(number / other) if number is not None and other is not None and other > 0 else None
+
+
 Race = tuple[str, str, str]
 
 
