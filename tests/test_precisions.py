@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from epochbench import Recipe, Workload, devices, training
+from epochbench import Recipe, Workload, precisions, training
 from epochbench.analysis.flags import flags
 from epochbench.analysis.parity import parity
 from epochbench.analysis.sides import races
@@ -90,20 +90,20 @@ def test_an_unknown_precision_is_refused_by_name(precision):
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 def test_only_tf32_lets_cudas_products_and_convolutions_drop_bits(precision):
-    devices.pin_precision(precision)
+    precisions.pin_precision(precision)
     cuda = "tf32" if precision == "tf32" else "ieee"
     assert torch.backends.cuda.matmul.fp32_precision == cuda
     assert torch.backends.cudnn.conv.fp32_precision == cuda
     assert torch.backends.cudnn.rnn.fp32_precision == cuda
     assert torch.backends.mkldnn.matmul.fp32_precision == "ieee"
-    assert devices.unpinned(precision) == []
-    devices.pin_precision("fp32" if precision == "tf32" else "tf32")
-    assert devices.unpinned(precision)[0].startswith("cuda.matmul is ")
-    devices.pin_precision("fp32")
+    assert precisions.unpinned(precision) == []
+    precisions.pin_precision("fp32" if precision == "tf32" else "tf32")
+    assert precisions.unpinned(precision)[0].startswith("cuda.matmul is ")
+    precisions.pin_precision("fp32")
 
 
 def test_the_cpu_refuses_fp16_and_tf32_and_nothing_else():
-    found = devices.refusals("cpu")
+    found = precisions.refusals("cpu")
     assert list(found) == ["fp16", "tf32"]
     assert found["fp16"].startswith("fp16 is refused on the CPU")
     assert found["tf32"] == "the CPU has no TF32, which is NVIDIA's; take fp32"
@@ -113,7 +113,7 @@ def test_the_cpu_refuses_fp16_and_tf32_and_nothing_else():
 def test_tf32_wants_an_ampere(monkeypatch, capability, refused):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
     monkeypatch.setattr(torch.version, "hip", None)
-    found = devices.refusals("cuda")
+    found = precisions.refusals("cuda")
     assert ("tf32" in found) == refused
     if refused:
         assert found["tf32"] == "TF32 needs compute capability 8.0, and cuda has 7.5"
@@ -132,10 +132,10 @@ def test_tf32_wants_an_ampere(monkeypatch, capability, refused):
 def test_bf16_is_emulated_by_a_cpu_that_does_not_name_it(tmp_path, monkeypatch, text, emulated):
     cpuinfo = tmp_path / "cpuinfo"
     cpuinfo.write_text(text)
-    monkeypatch.setattr(devices, "cpu_flags", lambda read=devices.cpu_flags: read(cpuinfo))
-    assert devices.emulates("cpu", "bf16") is emulated
-    assert devices.emulates("cpu", "fp32") is False
-    assert devices.cpu_flags.__defaults__[0](tmp_path / "missing") is None
+    monkeypatch.setattr(precisions, "cpu_flags", lambda read=precisions.cpu_flags: read(cpuinfo))
+    assert precisions.emulates("cpu", "bf16") is emulated
+    assert precisions.emulates("cpu", "fp32") is False
+    assert precisions.cpu_flags.__defaults__[0](tmp_path / "missing") is None
 
 
 def test_an_emulated_precision_is_flagged_with_what_the_cpu_lacks(tmp_path):
@@ -143,3 +143,16 @@ def test_an_emulated_precision_is_flagged_with_what_the_cpu_lacks(tmp_path):
     run = make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [1.0, 1.0, 1.0]}}, changes=changes)
     (sides,) = races(load(run)).values()
     assert "bf16 is emulated, which is slower than fp32: the CPU has no AMX and no AVX512-BF16" in flags(sides["cpu"])
+
+
+def test_a_pin_holds_whatever_was_set_before_and_what_unsets_it_is_named():
+    torch.set_float32_matmul_precision("medium")
+    precisions.pin_precision("fp32")
+    assert precisions.unpinned("fp32") == []
+    assert not torch.backends.cudnn.allow_tf32
+    with torch.backends.cudnn.flags(enabled=True):
+        pass
+    torch.set_float32_matmul_precision("high")
+    assert any(one.startswith("cuda.matmul is") for one in precisions.unpinned("fp32"))
+    precisions.pin_precision("fp32")
+    assert torch.get_float32_matmul_precision() == "highest"

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data import DataLoader, Subset
 
-from epochbench import devices
+from epochbench import devices, precisions
 from epochbench.loading import DatasetFeed, Feed
 from epochbench.resident import (
     Epochs,
@@ -44,7 +44,7 @@ def split_model(training: Training, feed: DatasetFeed, evaluation_feed: Feed | N
     if evaluation_feed is not None:
         refuse_random(evaluation_feed)
     inputs, _ = pair(training.move(refuse_random(feed)))
-    with torch.no_grad(), devices.autocast(training.device, training.recipe.precision):
+    with torch.no_grad(), precisions.autocast(training.device, training.recipe.precision):
         features, again = backbone(inputs), backbone(inputs)
         if not _close(features, again):
             raise Unsuitable("the backbone draws at random")
@@ -81,7 +81,7 @@ def _features(training: Training, backbone: nn.Module, feed: DatasetFeed, sample
     )
     for batch in loader:
         inputs, targets = pair(training.move(batch))
-        with devices.autocast(training.device, training.recipe.precision):
+        with precisions.autocast(training.device, training.recipe.precision):
             features = backbone(inputs)
         yield [features, targets]
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from epochbench import devices
+from epochbench import devices, precisions
 from epochbench.features import split_model
 from epochbench.loading import DatasetFeed, Feed, LoaderFeed, TensorFeed
 from epochbench.recipe import Recipe
@@ -113,7 +113,7 @@ def _without_what_fails(recipe: Recipe, workload: Workload, feed: Feed, device: 
 
 
 def _why_not_precision(recipe: Recipe, workload: Workload, feed: Feed, device: str) -> str | None:
-    return devices.refusals(device).get(recipe.precision)
+    return precisions.refusals(device).get(recipe.precision)
 
 
 def _why_not_read_once(recipe: Recipe, workload: Workload, feed: Feed, device: str) -> str | None:

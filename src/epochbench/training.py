@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from epochbench import devices
+from epochbench import devices, precisions
 from epochbench.errors import InputError
 from epochbench.loading import hash_batch, length_of, map_leaves
 from epochbench.recipe import Recipe
@@ -48,7 +48,7 @@ class Training:
 
     def loss(self, batch: Any) -> torch.Tensor:
         """The loss of a batch that lies on the device, in the recipe's precision."""
-        with devices.autocast(self.device, self.recipe.precision):
+        with precisions.autocast(self.device, self.recipe.precision):
             if self.workload.step is not None:
                 return self.workload.step(self.forward, batch)
             inputs, targets = pair(batch)
@@ -72,7 +72,7 @@ def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Trai
 
     A loss that is a module, with weights of classes say, moves too. Raises InputError naming the field.
     """
-    devices.pin_precision(recipe.precision)
+    precisions.pin_precision(recipe.precision)
     devices.seed_all(seed)
     model = workload.model()
     if not isinstance(model, nn.Module):
@@ -93,7 +93,7 @@ def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Trai
         raise InputError(
             "Workload.optimizer makes an LBFGS, which trains a batch several times a step: not supported"
         )
-    devices.pin_precision(recipe.precision)  # again, since the model's making may have changed it
+    precisions.pin_precision(recipe.precision)  # again, since the model's making may have changed it
     loss = workload.loss
     if isinstance(loss, nn.Module):
         loss = copy.deepcopy(loss).to(device)
@@ -212,7 +212,7 @@ def evaluate(training: Training, batches: Iterable[Any], on_step: Callable[[], N
             inputs, targets = pair(batch)
             count = length_of(targets)
             summed = getattr(training.loss_function, "reduction", "mean") == "sum"
-            with devices.autocast(training.device, training.recipe.precision):
+            with precisions.autocast(training.device, training.recipe.precision):
                 outputs = training.forward(inputs)
                 loss = training.loss_function(outputs, targets)  # type: ignore[misc]
             loss_sum += loss.reshape(()) * (1 if summed else count)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from epochbench import devices
+from epochbench import availability, precisions
 from epochbench.doctor import accelerators, cards, child, driver
 from epochbench.doctor.findings import Diagnosis
 from tests.doctor.doctor_facts import CARD, CPU_ONLY, NO_DRIVER, TORCH, WORKS, found, missing
@@ -120,7 +120,7 @@ def test_a_card_without_kernels_in_this_build_is_named_with_what_it_needs(monkey
 @pytest.mark.parametrize("value", ["", "-1"])
 def test_hidden_devices_are_shown_by_the_variable_which_is_left_as_it_is(monkeypatch, value):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-    torch_facts = TORCH | {"visible": devices.visible()}
+    torch_facts = TORCH | {"visible": availability.visible()}
     one = tried(monkeypatch, "No CUDA GPUs are available", torch=torch_facts)
     everything = accelerators.accelerator_findings(found(torch=torch_facts, cuda=child.look_at_device("cuda")))
     assert [finding.name for finding in everything] == ["device"]
@@ -139,7 +139,7 @@ def test_a_number_that_no_device_has_is_shown_with_how_to_list_them(monkeypatch)
 
 def test_a_variable_that_chooses_among_devices_is_noted_without_uuids(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-8f3a1b2c-0000-1111,1")
-    facts = found(torch=TORCH | {"visible": devices.visible()}, cuda=WORKS)
+    facts = found(torch=TORCH | {"visible": availability.visible()}, cuda=WORKS)
     first = next(accelerators.accelerator_findings(facts))
     assert (first.name, first.level) == ("visible_devices", "note")
     assert first.seen == "CUDA_VISIBLE_DEVICES='GPU-…,1' is set in the environment"
@@ -186,8 +186,8 @@ def test_a_mig_slice_counts_as_a_gpu_where_a_tensor_can_be_made_whatever_the_cou
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     ones = torch.ones
     monkeypatch.setattr(torch, "ones", lambda *shape, device: ones(*shape))
-    monkeypatch.setattr(devices, "_properties", lambda device, kind: {"name": "A100 MIG 1g.5gb"})
-    monkeypatch.setattr(devices, "emulates", lambda device, precision: False)
+    monkeypatch.setattr(availability, "_properties", lambda device, kind: {"name": "A100 MIG 1g.5gb"})
+    monkeypatch.setattr(precisions, "emulates", lambda device, precision: False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert child.device_names("cuda") == ["cuda"]
     facts = found(cuda=child.look_at_device("cuda"))

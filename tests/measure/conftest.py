@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from epochbench import devices
+from epochbench import precisions
 
 
 @pytest.fixture
@@ -10,4 +10,4 @@ def torch_as_it_was():
     torch.set_num_threads(1)  # two of them wait for each other where something else computes
     yield
     torch.set_num_threads(threads)
-    devices.pin_precision("fp32")
+    precisions.pin_precision("fp32")

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from epochbench import devices
+from epochbench import precisions
 from epochbench.measure import energy
 from epochbench.measure.energy import EnergyMeter, NvmlCounter, open_counter
 from tests.measure.test_protocol import make, measure
@@ -19,7 +19,7 @@ def _leave_torch_as_it_was():
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
-    devices.pin_precision("fp32")
+    precisions.pin_precision("fp32")
 
 
 class FakeNvmlError(Exception):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from epochbench import Recipe, devices
+from epochbench import Recipe, precisions
 from epochbench.measure import protocol
 from epochbench.measure.planning import Effort
 from epochbench.measure.task import Progress, Task
@@ -16,7 +16,7 @@ def _leave_torch_as_it_was():
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
-    devices.pin_precision("fp32")
+    precisions.pin_precision("fp32")
 
 
 def messages_of(replicate, monkeypatch, passes=lambda *what: {"phase_steps": 7}):

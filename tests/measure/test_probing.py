@@ -3,7 +3,7 @@ import sys
 import pytest
 import torch
 
-from epochbench import devices
+from epochbench import availability, precisions
 from epochbench.errors import InputError
 from epochbench.measure import probing
 
@@ -14,7 +14,7 @@ def probe(*names):
 
 def test_a_probe_tells_each_device_in_the_order_asked_and_torchs_own_versions():
     found = probe("cpu", "cpu")
-    assert found["devices"] == [{"device": "cpu", "available": True, "refuses": devices.refusals("cpu")}] * 2
+    assert found["devices"] == [{"device": "cpu", "available": True, "refuses": precisions.refusals("cpu")}] * 2
     assert found["machine"] == {"cpu_capability": torch.backends.cpu.get_cpu_capability()}
     assert found["software"]["torch"] == torch.__version__
     assert found["software"]["python"] == ".".join(map(str, sys.version_info[:3]))
@@ -23,7 +23,7 @@ def test_a_probe_tells_each_device_in_the_order_asked_and_torchs_own_versions():
 
 def test_the_reason_of_a_device_names_no_folder(monkeypatch):
     reason = "OSError: /home/ann/venv/lib/libcudart.so.12: cannot open shared object file"
-    monkeypatch.setattr(devices, "probe", lambda name: {"device": name, "available": False, "reason": reason})
+    monkeypatch.setattr(availability, "probe", lambda name: {"device": name, "available": False, "reason": reason})
     (facts,) = probe("cuda")["devices"]
     assert facts["reason"] == "OSError: libcudart.so.12: cannot open shared object file"
 

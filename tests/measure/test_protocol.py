@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from epochbench import Recipe, Workload, devices
+from epochbench import Recipe, Workload, precisions
 from epochbench.loading import hash_batch
 from epochbench.measure import machine, protocol, worker
 from epochbench.measure.parcel import pack
@@ -91,7 +91,7 @@ def _leave_torch_as_it_was():
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
-    devices.pin_precision("fp32")
+    precisions.pin_precision("fp32")
 
 
 @pytest.fixture

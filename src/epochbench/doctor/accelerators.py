@@ -124,7 +124,7 @@ REMEDIES = {
     "no answer within": "Restart the machine, since the driver hangs.",
     "the process that tried it": "Update the driver and torch; until then leave it out: --race-devices cpu.",
 }
-"""A phrase of a reason, which `devices.why_not` or `process` gave, and what to do about it."""
+"""A phrase of a reason, which `availability.why_not` or `process` gave, and what to do about it."""
 
 
 def remedy(reason: str, cards: list[str] | None, found: dict[str, Facts]) -> str:

@@ -77,14 +77,14 @@ def look_at_torch() -> Facts:
     """torch's build, its threads and its defaults for fp32, and what epochbench's pins make of these."""
     import torch
 
-    from epochbench import devices
+    from epochbench import availability, precisions
 
     accelerator = torch.accelerator.current_accelerator()
     defaults = {
         "cuda.matmul": torch.backends.cuda.matmul.fp32_precision,
         "cudnn.conv": torch.backends.cudnn.conv.fp32_precision,
     }
-    devices.pin_precision("fp32")
+    precisions.pin_precision("fp32")
     return {
         "version": torch.__version__,
         "python": platform.python_version(),
@@ -95,10 +95,10 @@ def look_at_torch() -> Facts:
         "threads": torch.get_num_threads(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "fp32_defaults": defaults,
-        "unpinned": devices.unpinned("fp32"),
-        "bf16_emulated": devices.emulates("cpu", "bf16"),
-        "bf16_flags": sorted((devices.cpu_flags() or set()) & devices.BF16_FLAGS),
-        "visible": devices.visible(),
+        "unpinned": precisions.unpinned("fp32"),
+        "bf16_emulated": precisions.emulates("cpu", "bf16"),
+        "bf16_flags": sorted((precisions.cpu_flags() or set()) & precisions.BF16_FLAGS),
+        "visible": availability.visible(),
         "torchvision": torchvision_version(),
     }
 
@@ -164,10 +164,10 @@ def device_names(kind: str) -> list[str]:
 
 
 def look_at_device(name: str) -> Facts:
-    """The device's facts, found by using it. See `devices.probe`."""
-    from epochbench import devices
+    """The device's facts, found by using it. See `availability.probe`."""
+    from epochbench import availability, precisions
 
-    facts = devices.probe(name)
+    facts = availability.probe(name)
     if not facts["available"]:
         return facts | {"reason": without_names(facts["reason"])}
-    return facts | {"bf16_emulated": devices.emulates(name, "bf16")}
+    return facts | {"bf16_emulated": precisions.emulates(name, "bf16")}

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from epochbench import devices
+from epochbench import devices, precisions
 from epochbench.records.schema import PHASES
 from epochbench.training import LossTrail, Training, train
 
@@ -125,7 +125,7 @@ def measure_matmul(device: str, precision: str, clock: Any, *, times: int = 3) -
     A product of two (size, size) matrices takes 2 × size³ operations. None by a clock that stands still.
     """
     size = devices.matmul_size(device)
-    dtype = devices.AUTOCAST.get(precision, torch.float32)
+    dtype = precisions.AUTOCAST.get(precision, torch.float32)
     left, right = (torch.rand(size, size).to(device, dtype) for _ in range(2))
     torch.mm(left, right)
     best = float("inf")

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from epochbench import devices
+from epochbench import availability, precisions
 from epochbench.measure.machine import without_names
 
 
@@ -27,9 +27,9 @@ def probe(emit: Any, counters: Any, clock: Any, *, names: list[str]) -> dict[str
 
 
 def _facts(name: str) -> dict[str, Any]:
-    facts = devices.probe(name)
+    facts = availability.probe(name)
     if facts["available"]:
-        return facts | {"refuses": devices.refusals(name)}
+        return facts | {"refuses": precisions.refusals(name)}
     return facts | {"reason": without_names(facts["reason"])}
 
 

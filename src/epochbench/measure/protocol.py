@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from epochbench import devices
+from epochbench import devices, precisions
 from epochbench.datasets import DataFacts
 from epochbench.features import cache_features
 from epochbench.fitting import Reading, fit, split
@@ -112,7 +112,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "cudnn_benchmark": torch.backends.cudnn.benchmark,
         "flushes_denormals": devices.flushes_denormals(task.device),
-        "emulated_precision": devices.emulates(task.device, task.recipe.precision),
+        "emulated_precision": precisions.emulates(task.device, task.recipe.precision),
         "peak_device_bytes": devices.peak_bytes(task.device),
         "peak_process_bytes": machine.peak_process_bytes(),
         "losses": losses[:LOSSES_KEPT],
@@ -233,7 +233,7 @@ def _first_timed(batches: Iterator[Any], epoch: dict[str, Any], clock: Clock) ->
 
 
 def _verdict(losses: list[float], precision: str) -> dict[str, Any]:
-    if changed := devices.unpinned(precision):
+    if changed := precisions.unpinned(precision):
         return {"status": "invalid", "reason": f"the training changed the precision: {', '.join(changed)}"}
     for step, loss in enumerate(losses):
         if not math.isfinite(loss):
