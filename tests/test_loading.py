@@ -11,8 +11,9 @@ from torch.utils.data import (
     TensorDataset,
 )
 
+from epochbench.batches import hash_batch
 from epochbench.errors import InputError
-from epochbench.loading import hash_batch, open_feed, shuffled
+from epochbench.loading import open_feed, shuffled
 
 NUMBERS = torch.arange(10)
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from epochbench.loading import DatasetFeed, hash_batch
+from epochbench.batches import hash_batch
+from epochbench.loading import DatasetFeed
 from epochbench.resident import Unsuitable, gather, read_whole
 from tests.simulated.needed import needs_sim
 from tests.test_simulated import fresh_process

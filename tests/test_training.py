@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional
 
 from epochbench import ARTICLE, Recipe, Workload, training
+from epochbench.batches import hash_batch
 from epochbench.errors import InputError
-from epochbench.loading import hash_batch
 
 INPUTS = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 LABELS = torch.tensor([0, 1, 1])

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Subset
 
+from epochbench.batches import hash_batch, map_leaves
 from epochbench.errors import InputError
-from epochbench.loading import DatasetFeed, hash_batch, map_leaves, shuffled
+from epochbench.loading import DatasetFeed, shuffled
 
 Epochs = list[tuple[int, int]]
 """(the epoch's number, its steps), of the epochs that will be read."""

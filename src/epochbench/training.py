@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from epochbench import devices, precisions
+from epochbench.batches import hash_batch, length_of, map_leaves
 from epochbench.errors import InputError
-from epochbench.loading import hash_batch, length_of, map_leaves
 from epochbench.recipe import Recipe
 from epochbench.workload import Workload
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 from epochbench import Recipe, Workload, precisions
-from epochbench.loading import hash_batch
+from epochbench.batches import hash_batch
 from epochbench.measure import machine, protocol, worker
 from epochbench.measure.parcel import pack
 from epochbench.measure.planning import Effort

@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from epochbench import devices, precisions
+from epochbench.batches import hash_batch
 from epochbench.datasets import DataFacts
 from epochbench.features import cache_features
 from epochbench.fitting import Reading, fit, split
-from epochbench.loading import Feed, epoch_seed, hash_batch, open_feed, short_batch
+from epochbench.loading import Feed, epoch_seed, open_feed, short_batch
 from epochbench.measure import machine
 from epochbench.measure.energy import EnergyMeter, open_counter
 from epochbench.measure.passes import epochs_read, passes_apart

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from epochbench.batches import length_of
 from epochbench.errors import InputError
-from epochbench.loading import DatasetFeed, length_of, open_feed
+from epochbench.loading import DatasetFeed, open_feed
 from epochbench.prediction.hardware import Hardware, card_of_device, find_card, load_hardware
 from epochbench.prediction.measured import measured_steps
 from epochbench.prediction.predictor import Prediction, half_type, loading_of, predict_recording
