@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from epochbench.analysis.diagnosis import in_brief
 from epochbench.analysis.gains import ARTICLE
 from epochbench.analysis.sides import plain_rows
+from epochbench.report.notes import REASON_COLUMNS, notes, split
 from epochbench.report.predictions import prediction_sentence
 from epochbench.report.published import slug
-from epochbench.report.recipes import MUCH_FASTER, Findings, answering, by_device, held_back, recipe_words
+from epochbench.report.recipes import Findings, answering, by_device, recipe_words
 from epochbench.report.repeat import RUN_THIS
 from epochbench.report.terminal import duration
 from epochbench.report.wording import (
@@ -32,9 +31,6 @@ from epochbench.report.wording import (
 
 Row = dict[str, Any]
 WORK = ("workload", "recipe", "machine")
-REASON_COLUMNS = 300
-_SETTLED = ("contender faster", "baseline faster", "equivalent")
-NOTABLE = 1.05  # a whole job that stands this factor from its epochs' speedup is worth a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,7 +207,7 @@ def _answer(
     }.get(row["verdict"], ("open", "–", clean(row["verdict"]), "", said))
     if present(row["speedup"]) is None or row["verdict"] in ("invalid", "not measured"):
         ratio = ""
-    if _split(row):
+    if split(row):
         epochs_of, job_of = (word, base) if tone == "faster" else (base, word)
         tone, label, lead = (
             "split",
@@ -234,7 +230,7 @@ def _answer(
         tail=tail,
         where=" · ".join(_recipe(row) if column == "recipe" else clean(row[column]) for column in several),
         scope=scope,
-        notes=tuple(_notes(row, fact, findings)),
+        notes=tuple(notes(row, fact, findings)),
         published=published.get(slug(row["workload"])) if tone == "absent" and missing != "CPU" else None,
     )
 
@@ -268,56 +264,3 @@ def _times(row: Row, jobs: Mapping[Any, Row]) -> tuple[tuple[Time, ...], str]:
 
 def _recipe(row: Row) -> str:
     return "the article’s own loop" if row["recipe"] == ARTICLE else recipe_words(row)
-
-
-def _notes(row: Row, fact: Row, findings: Findings) -> list[str]:
-    notes = []
-    epochs, speedup, whole = present(fact.get("job_epochs")), present(row["speedup"]), _whole_job_speedup(row)
-    if epochs and (present(row["job_seconds"]) or present(row["baseline_job_seconds"])):
-        notes.append(f"Whole job: {counted(int(epochs), 'epoch')}, start-up included.")
-    if speedup and whole:
-        notes.append(_job_note(speedup, whole))
-    if speedup and speedup < MUCH_FASTER and (held := held_back(row, findings)):
-        notes.append(f"Held back by {'; and by '.join(clean(in_brief(finding)) for finding in held)}.")
-    elif row["verdict"] == "baseline faster" and row["device"] != "cpu":
-        notes.append(_work_note(fact))
-    data, weights = present(row.get("data")), present(row.get("weights"))
-    if data or weights:
-        notes.append(f"Data: {shortened(data or 'unknown', 120)}. Weights: {shortened(weights or 'unknown', 60)}.")
-    if reason := present(row["reason"]) if row["verdict"] in _SETTLED else None:
-        notes.append(f"Note: {shortened(reason, REASON_COLUMNS).rstrip('.')}.")
-    if str(row["parity"]).startswith("differs"):
-        notes.append("Caution: the losses of the two trainings differ, so this may not be the same work.")
-    if seen := present(row.get("flags")):
-        notes.append(f"Watch out: {shortened(seen, REASON_COLUMNS).rstrip('.')}.")
-    return notes
-
-
-def _work_note(fact: Row) -> str:
-    """Of a device that is slower and has no finding: what makes a step small, as far as it is known."""
-    size, parameters = (present(fact.get(name)) for name in ("batch_size", "parameters"))
-    known = [f"a batch size of {size:,.0f}"] if size is not None else []
-    known += [f"{parameters:,.0f} parameters"] if parameters is not None else []
-    return f"Why was not measured; a step has {listed(known)}." if known else "Why was not measured."
-
-
-def _whole_job_speedup(row: Row) -> float | None:
-    """How many times faster the contender's whole job is; None where one of the two times is not known."""
-    job, other = present(row["job_seconds"]), present(row["baseline_job_seconds"])
-    return other / job if job and other else None
-
-
-def _split(row: Row) -> bool:
-    """Whether one device wins the epochs and the other the whole job, in which start-up counts."""
-    whole = _whole_job_speedup(row)
-    if whole is None:
-        return False
-    return (row["verdict"] == "contender faster" and whole < 1 / NOTABLE) or (
-        row["verdict"] == "baseline faster" and whole > NOTABLE
-    )
-
-
-def _job_note(speedup: float, whole: float) -> str:
-    if abs(math.log(whole / speedup)) > math.log(NOTABLE):
-        return f"The speedup is that of an epoch; of the whole job it is {times(whole)}."
-    return "The speedup is that of an epoch."
