@@ -7,6 +7,8 @@ from tests.sessions import HELP, ONE, lines, of, run
 SUITE = (
     HELP
     + """
+from functools import partial
+from threading import Lock
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 IMAGES = (torch.randn(64, 1, 28, 28), torch.randint(3, (64,)))
@@ -18,6 +20,15 @@ class Raises(Dataset):
         if index == 17:
             raise ValueError("the file is broken")
         return torch.zeros(4), index % 3
+
+class Guarded(Raises):
+    def __init__(self):
+        self.guard = Lock()
+
+class Logging(nn.Linear):
+    def __init__(self, file):
+        super().__init__(4, 3)
+        self.file = file
 
 class Two(nn.Linear):
     def forward(self, rows):
@@ -60,7 +71,15 @@ CASES = {
     ),
     "generator": (
         "loss=lambda output, target: output.mean() * next(generator)",
-        "cannot be sent to the measuring process",
+        "Workload.loss holds a generator in “generator”, which cannot be sent to the measuring process",
+    ),
+    "open_file": (
+        "model=partial(Logging, open('log.txt', 'w'))",
+        "Workload.model holds an open file in “[0]”, which cannot be sent to the measuring process",
+    ),
+    "lock": (
+        "train_data=Guarded()",
+        "Workload.train_data holds a lock in “guard”, which cannot be sent to the measuring process",
     ),
     "item_17": ("train_data=Raises()", "item 17: ValueError: the file is broken, at bench_bad.py:"),
     "small_images": ("model=deep, train_data=IMAGES", "the images are too small for this model"),
@@ -93,6 +112,11 @@ def test_the_others_go_on_and_each_failure_is_recorded_with_its_reason(session):
     output, records = session
     assert f"{len(CASES)} failed, 1 passed" in output
     assert [one["status"] for one in of(records, "measurement", workload="good")] == ["ok"]
+    failures = of(records, "measurement", status="failed") + of(records, "measurement", status="out_of_memory")
+    assert {one["workload"] for one in failures} == set(CASES)
     ended = {one["workload"]: one for one in of(records, "measurement")}
     assert ended["out_of_memory"]["status"] == "out_of_memory"
+    assert ended["lock"]["reason"].startswith(
+        "lock: Workload.train_data holds a lock in “guard”, which cannot be sent"
+    )
     assert ended["item_17"]["reason"].startswith("item 17: ValueError: the file is broken, at bench_bad.py:")

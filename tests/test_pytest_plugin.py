@@ -157,7 +157,7 @@ FAULTS = {
     "same": ("race(workload())", "two races of this session are called 'blobs'"),
     "lock": (
         'import threading\n    lock = threading.Lock()\n    race(workload(name="lock", model=lambda: lock))',
-        "Workload.model cannot be sent to the measuring process",
+        "lock: Workload.model holds a lock in “lock”, which cannot be sent to the measuring process",
     ),
     "broken": (
         'race(workload(name="broken", model=lambda: nn.Linear(7, 3)))',

@@ -24,33 +24,11 @@ from tests.sessions import (
     start,
     wait_until,
 )
+from tests.sessions import SUITE as TENSORS
 from tests.simulated.needed import needs_sim
 
-SUITE = """
-import torch
-from torch import nn
-from torch.utils.data import Dataset, TensorDataset
-from epochbench import Workload
-
-def workload(**changes):
-    generator = torch.Generator().manual_seed(0)
-    inputs, targets = torch.randn(64, 4, generator=generator), torch.randint(3, (64,), generator=generator)
-    fields = dict(
-        name="blobs",
-        model=lambda: nn.Linear(4, 3),
-        train_data=TensorDataset(inputs, targets),
-        test_data=TensorDataset(inputs[:32], targets[:32]),
-        loss=nn.CrossEntropyLoss(),
-        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        batch_size=16,
-        epochs=5,
-        quick_steps=8,
-    )
-    return Workload(**fields | changes)
-
-def test_blobs(race):
-    race(workload())
-"""
+SUITE = "from torch.utils.data import TensorDataset\n" + TENSORS.replace("_data=(", "_data=TensorDataset(")
+"""The sessions' suite with data that a loader reads."""
 
 
 @pytest.fixture
@@ -92,8 +70,7 @@ def test_recipes_are_raced_side_by_side_and_one_that_the_cpu_cannot_do_is_skippe
 
 
 def test_what_a_tuned_recipe_leaves_out_of_tensors_is_in_its_record(project):
-    suite = SUITE.replace("train_data=TensorDataset(inputs, targets)", "train_data=(inputs, targets)")
-    project.makepyfile(bench_tensors=suite)
+    project.makepyfile(bench_tensors=TENSORS)
     options = ["--race-devices", "cpu", "--race-recipes", "tuned", "--race-replicates", "1"]
     run_suite(project, *options, suite="bench_tensors.py").assert_outcomes(passed=1)
     (found,) = of(lines(project), "measurement")

@@ -281,3 +281,88 @@ def test_a_run_that_is_killed_twice_is_resumed_from_the_newest_file(tmp_path):
     assert "is whole: it finished, and nothing of it is missing" in again.output
     older = run(folder, *OPTIONS, f"--race-resume={runs / files[0].name}")
     assert f"{files[1].name} goes on with it already; give that one" in older.output
+
+
+MEETING = """
+from pathlib import Path
+
+def pytest_race_prepare(config):
+    def prepare():
+        import time
+        import torch
+        from tests.simulated import device
+
+        mark = Path({here!r})
+        if not mark.exists():  # in the first process alone, which looks at the devices
+            mark.touch()
+            until = time.monotonic() + 60
+            while not Path({there!r}).exists() and time.monotonic() < until:
+                time.sleep(0.02)
+        torch.clock_of_sim = device.install()
+        return torch.clock_of_sim
+
+    return prepare
+"""
+
+
+@needs_signals
+def test_two_sessions_that_go_on_with_one_file_at_once_both_end_well_and_no_block_counts_twice(uncut, tmp_path):
+    """Each has read the file before either begins its own."""
+    shared, calls = tmp_path / "shared", []
+    shared.mkdir()
+    for here, there in (("one", "other"), ("other", "one")):
+        folder = project(tmp_path / here)
+        (folder / "conftest.py").write_text(MEETING.format(here=str(shared / here), there=str(shared / there)))
+        options = [*HERE, f"--race-results={shared / 'results'}"]
+        calls.append((folder, [*options, f"--race-resume={shared / 'results/runs/old.jsonl'}"], None))
+    kept = lines(uncut)[: after(lines(uncut), 9)]
+    (shared / "results/runs").mkdir(parents=True)
+    (shared / "results/runs/old.jsonl").write_text("".join(json.dumps(one) + "\n" for one in kept))
+    for ran in run_both(*calls):
+        assert ran.outcomes == {"passed": 4}, ran.output
+        assert "Traceback" not in ran.output
+    files = [file for file in (shared / "results/runs").iterdir() if file.name != "old.jsonl"]
+    assert len(files) == 2
+    for file in files:
+        first, *_, last = [json.loads(line) for line in file.read_text().splitlines()]
+        assert (first["resumes"], last["status"]) == (kept[0]["run_id"], "finished")
+    results = load(shared / "results")
+    assert len(results.runs) == 1
+    found = [tuple(row) for row in results.measurements[["workload", "replicate", "device"]].to_numpy().tolist()]
+    assert sorted(found) == sorted(ORDER)
+    assert not results.epochs.duplicated(["workload", "replicate", "device", "epoch"]).any()
+    assert list(speedups(results)["replicates"]) == [3, 3]
+
+
+def test_a_session_that_goes_on_after_the_clock_was_set_back_shows_the_run_it_went_on_with(uncut, tmp_path):
+    folder = project(tmp_path)
+    first, *rest = lines(uncut)[: after(lines(uncut), 9)]
+    tomorrow = first | {"started_at": "2999-01-01T10:00:00Z"}
+    text = "".join(json.dumps(one) + "\n" for one in [tomorrow, *rest])
+    (folder / "results/runs/old.jsonl").write_text(text)
+    ran = run(folder, *HERE, "--race-resume=results/runs/old.jsonl")
+    assert ran.outcomes == {"passed": 4}, ran.output
+    assert f"resumed: it goes on with {first['run_id']}" in " ".join(ran.output.split())
+    results = load(folder / "results")
+    assert results.problems == ()
+    assert list(results.runs["run"]) == [first["run_id"]]
+    assert (results.measurements["at_seconds"] > 0).all()
+    assert sorted(results.measurements["at_seconds"].round(6)) == list(results.measurements["at_seconds"].round(6))
+
+
+def test_why_a_resumed_file_skipped_or_failed_something_steers_no_terminal(uncut, tmp_path):
+    records = [one for one in lines(uncut)[:-1] if (one.get("workload"), one.get("device")) != ("second", "sim")]
+    (pattern,) = of(records, "measurement", workload="second", replicate=1)
+    hostile = pattern | {
+        "device": "sim",
+        "replicate": None,
+        "status": "skipped",
+        "reason": "\x1b[2J\x1b[31mgone\r\n!",
+    }
+    text = "".join(json.dumps(one) + "\n" for one in [*records, hostile])
+    (project(tmp_path) / "results/runs/old.jsonl").write_text(text)
+    ran = run(tmp_path, *HERE, "-rs", "--color=no", "--race-resume=results/runs/old.jsonl")
+    assert ran.outcomes == {"passed": 3, "skipped": 1}, ran.output
+    (line,) = [line for line in ran.output.split("\n") if line.startswith("SKIPPED")]
+    assert "[31mgone" in line
+    assert "\x1b" not in ran.output

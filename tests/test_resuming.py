@@ -13,7 +13,7 @@ from epochbench.measure.contenders import Contender, RaceOptions
 from epochbench.recipe import RECIPES
 from epochbench.records.runfile import RecordError
 from epochbench.records.schema import RunRecord
-from epochbench.records.store import RunWriter
+from epochbench.records.store import RunWriter, load
 from epochbench.resuming import open_run
 from tests.runfiles import GPU, MACHINE, SOFTWARE, make_run, run_lines, write_lines
 
@@ -183,6 +183,56 @@ def test_a_chain_is_found_beside_the_newest_file_and_the_newest_it_must_be(tmp_p
     assert "goes on with a, which is not beside it" in refusal(tmp_path / "c.jsonl")
     make_run(tmp_path / "round.jsonl", resumes="round")
     assert "round" in refusal(tmp_path / "round.jsonl")
+
+
+def halves(seconds, **what):
+    """The lines of a run of 4 blocks that resumes `a`, with these times on both devices."""
+    times = {"cnn": {"cpu": [seconds] * 4, "cuda": [seconds] * 4}}
+    return counted_from_1(run_lines(**{"workloads": times, "resumes": "a"} | what))
+
+
+def of_blocks(folder):
+    """{replicate: the times that count}, of all the runs in a folder as one."""
+    results = load(folder)
+    assert len(results.runs) == 1
+    timed = results.epochs.query("not warmup")
+    assert not timed.duplicated(["device", "replicate", "epoch"]).any()
+    return {number: sorted(of_one["seconds"]) for number, of_one in timed.groupby("replicate")}
+
+
+def test_runs_are_joined_by_what_they_name_also_where_the_clock_was_set_back(tmp_path):
+    cut_run(tmp_path / "a.jsonl", without=[("cuda", 4)], started_at="2026-03-01T12:00:00Z")
+    last = halves(3.0, run_id="c", resumes="b", started_at="2026-03-01T10:00:00Z")
+    write_lines(tmp_path / "c.jsonl", [one for one in last if one.get("replicate") in (None, 4)])
+    middle = halves(2.0, run_id="b", started_at="2026-03-01T11:00:00Z", end=None)
+    write_lines(tmp_path / "b.jsonl", [one for one in middle if one.get("replicate") in (None, 3, 4)])
+    results = load(tmp_path)
+    assert results.problems == ()
+    (row,) = results.runs.to_dict("records")
+    assert (row["run"], row["started_at"], row["resumes"], row["ended"]) == (
+        "a", "2026-03-01T12:00:00Z", ("a", "b"), "finished",
+    )  # fmt: skip
+    assert row["file"] == "a.jsonl, b.jsonl, c.jsonl"
+    found = of_blocks(tmp_path)
+    assert (found[3], found[4]) == ([2.0, 2.0], [3.0, 3.0])
+    at = results.epochs.set_index("replicate")["at_seconds"]
+    assert (at >= 0).all()
+    assert at[[1, 2]].max() < at[3].min() < at[4].min()
+
+
+def test_of_two_runs_that_resume_one_a_block_counts_once_and_from_the_one_that_ended_it(tmp_path):
+    cut_run(tmp_path / "a.jsonl", without=[(device, number) for device in ("cpu", "cuda") for number in (3, 4)])
+    whole = halves(2.0, run_id="b", started_at="2026-03-01T12:00:00Z")
+    write_lines(tmp_path / "b.jsonl", [one for one in whole if one.get("replicate") in (None, 3, 4)])
+    cut = halves(3.0, run_id="c", started_at="2026-03-01T12:00:01Z", end=None)
+    ended = [one for one in cut if one.get("replicate") in (None, 3)]
+    begun = [one for one in cut if one.get("replicate") == 4 and one["device"] == "cpu"]
+    write_lines(tmp_path / "c.jsonl", [*ended, *begun])
+    found = of_blocks(tmp_path)
+    assert set(found) == {1, 2, 3, 4}
+    assert (found[3], found[4]) == ([3.0, 3.0], [2.0, 2.0])
+    assert len(load(tmp_path).measurements) == 8
+    assert kept(tmp_path / "c.jsonl").blocks == {1, 2, 3}  # what it names is not the other
 
 
 def test_a_whole_run_is_refused_and_one_with_a_race_fewer_is_not(tmp_path):

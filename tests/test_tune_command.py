@@ -1,5 +1,6 @@
 """`epochbench tune` as it is typed, and what it chose in a race of the recipe `tuned`."""
 
+import errno
 import functools
 import json
 import os
@@ -133,6 +134,41 @@ def test_what_cannot_be_searched_is_one_line(fake, tmp_path):
     refused(tune("--race-data", "nowhere"), 2, "nowhere: there is no such folder")
     (tmp_path / "taken").write_text("")
     refused(tune("--race-results", "taken/x"), 2, "--race-results: taken/x cannot be written to")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the names of open files")
+@pytest.mark.parametrize("elsewhere", ["room", "no room"])
+def test_a_search_whose_disk_is_full_ends_puts_its_run_elsewhere_and_exits_with_1(
+    fake, tmp_path, monkeypatch, elsewhere
+):
+    race, write, told = fake(), os.write, []
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+
+    def full(file, data):
+        name = os.readlink(f"/proc/self/fd/{file}")
+        told.append(name)
+        if len(told) > 3 and ("results" in name or elsewhere == "no room"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", full)
+    result = tune("--budget", 10_000)
+    assert result.exit_code == 1
+    (file,) = (tmp_path / "results/tuned").iterdir()
+    said = "cannot be written (No space left on device); it is tried again with each record"
+    assert [line for line in result.stdout.splitlines() if "cannot be written" in line] == [
+        f"results/tuned/{file.name} {said}"
+    ]
+    (last,) = result.stderr.splitlines()
+    assert last.startswith(f"epochbench: results/tuned/{file.name} could not be written (No space left on device)")
+    rescued = list((tmp_path / "tmp").iterdir())
+    if elsewhere == "no room":
+        assert rescued == []
+        assert last.endswith(" records are lost")
+    else:
+        assert last.endswith(f"; the whole run is in {rescued[0]}")
+        assert len(load(rescued[0]).measurements) == race.measured
 
 
 def test_a_device_that_is_not_here_is_refused_with_the_reason():

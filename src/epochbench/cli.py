@@ -266,6 +266,7 @@ def predict(
     from epochbench.errors import InputError
     from epochbench.prediction import command
     from epochbench.report.terminal import duration
+    from epochbench.report.wording import decimal_size
     from epochbench.running import find_workload
 
     if not workloads:
@@ -279,7 +280,7 @@ def predict(
         _notes(results)
         return
     prices = parse_prices(price) if price is not None else {}
-    how |= {"on": on, "precision": precision, "channels_last": channels_last, "prices": prices}
+    how |= {"size": decimal_size, "on": on, "precision": precision, "channels_last": channels_last, "prices": prices}
     command.print_predictions([find_workload(one, options) for one in workloads], **how)
 
 

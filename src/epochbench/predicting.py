@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
-from scipy.special import stdtrit
-
+from epochbench.analysis.projection import half_width
 from epochbench.errors import InputError
 from epochbench.measure import worker
 from epochbench.measure.contenders import Lane, RaceOptions
 from epochbench.measure.machine import without_names
 from epochbench.measure.outcome import Outcome
 from epochbench.measure.parcel import pack
+from epochbench.prediction.host import noted
 from epochbench.prediction.races import predict_race
 from epochbench.recipe import ARTICLE
 from epochbench.records.schema import MeasurementRecord, PredictionRecord
@@ -24,7 +24,7 @@ from epochbench.workload import Workload
 UNKNOWN_WIDTH = 0.25
 """Of the loader's interval where one replicate tells no spread: about a quarter to both sides."""
 LONGEST_SECONDS = 30.0
-"""Recording a step of a large model takes some seconds; one that takes longer is not worth the wait."""
+"""Recording a step of a large model and some more for the host's time take seconds; more is not worth the wait."""
 
 
 def predictions(
@@ -44,11 +44,19 @@ def predictions(
         return []
     if options.batch_size is not None:
         workload = replace(workload, batch_size=options.batch_size)
-    outcome = _outcome(workload, lanes, options, names, suite_module, prepare)
+    heard: list[worker.Message] = []
+    outcome = _outcome(workload, lanes, options, names, suite_module, prepare, heard)
     if outcome.status == "ok":
         return [PredictionRecord(**fields | {"note": _travelling(fields["note"])}) for fields in outcome.value]
-    reason = _travelling(outcome.reason or outcome.status)
-    return [PredictionRecord(workload=workload.name, recipe=ARTICLE.name, reason=reason)]
+    reason = outcome.reason or outcome.status
+    if outcome.status == "timeout":
+        reason = f"it took longer than {LONGEST_SECONDS:g} s"
+    if heard:  # it ended while the host's own time was measured
+        return [
+            PredictionRecord(**fields | {"note": _travelling(noted(fields["note"], reason))})
+            for fields in heard[-1]["fields"]
+        ]
+    return [PredictionRecord(workload=workload.name, recipe=ARTICLE.name, reason=_travelling(reason))]
 
 
 def _outcome(
@@ -58,13 +66,15 @@ def _outcome(
     names: Mapping[str, str],
     suite_module: str | None,
     prepare: Callable[[], Any] | None,
+    heard: list[worker.Message],
 ) -> Outcome:
     measured = [one for lane in lanes.values() for one in _of_article(lane)]
     run = worker.run if options.isolated else worker.run_here
-    how = {"timeout_seconds": LONGEST_SECONDS} if options.isolated else {}
+    how: dict[str, Any] = {"timeout_seconds": LONGEST_SECONDS} if options.isolated else {}
     asked = {"loading_seconds": _loading_seconds(measured), "loading_width": _width(lanes), "devices": dict(names)}
+    how |= {"prepare": prepare, "on_messages": heard.extend}
     try:
-        return run(predict_race, pack(module=suite_module, workload=workload), asked, prepare=prepare, **how)
+        return run(predict_race, pack(module=suite_module, workload=workload), asked, **how)
     except InputError as error:  # TMPDIR is full, say: what was measured stands
         return Outcome(status="failed", reason=str(error))
 
@@ -82,7 +92,7 @@ def _of_article(lane: Lane) -> list[MeasurementRecord]:
 
 def _width(lanes: Mapping[str, Lane]) -> float:
     """Half of the interval of 90% of the logarithm of a step's wait for data, on this machine: that of one more epoch
-    of the device that spread most, by its replicates (Hahn and Meeker, Statistical Intervals, section 4.7).
+    of the device that spread most, by its replicates.
     """
     widths = []
     for lane in lanes.values():
@@ -92,7 +102,7 @@ def _width(lanes: Mapping[str, Lane]) -> float:
                 seconds.setdefault(epoch.replicate, []).append(epoch.seconds / epoch.steps)
         logs = [math.log(fmean(steps)) for steps in seconds.values()]
         if len(logs) > 1:
-            widths.append(float(stdtrit(len(logs) - 1, 0.95)) * stdev(logs) * math.sqrt(1 + 1 / len(logs)))
+            widths.append(half_width(logs, 0.90))
     return max(widths, default=UNKNOWN_WIDTH)
 
 

@@ -160,6 +160,10 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Any:
         races.finish(int(exitstatus))
         if races.trouble is not None and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if races.termination.came:
+            from epochbench.measure.termination import EXIT_CODE
+
+            session.exitstatus = EXIT_CODE
     _drop_benchmarks_without_rounds(session.config)
     try:
         return (yield)

@@ -18,6 +18,7 @@ from epochbench.measure.contenders import Contender, Hooks, Lane
 from epochbench.measure.parcel import pack
 from epochbench.measure.race import race
 from epochbench.measure.run_facts import run_record
+from epochbench.measure.termination import Termination
 from epochbench.predicting import predictions
 from epochbench.progress import ProgressLine
 from epochbench.pytest_options import race_options, recorded_options
@@ -26,6 +27,7 @@ from epochbench.recipe import RECIPES, TUNED, Recipe
 from epochbench.records.schema import Record
 from epochbench.records.store import CHOICES
 from epochbench.replay import ReplayTimer, extra_info
+from epochbench.report.terminal import printable
 from epochbench.resuming import Resumed, open_run
 from epochbench.tuning.choices import Choice, chosen, device_name, read_choices
 from epochbench.workload import Workload
@@ -56,9 +58,11 @@ class RaceSession:
         self.resumed: Resumed | None = None
         self.log: RunLog | None = None
         self.interrupted = self.summarized = False
+        self.termination = Termination()
 
     def begin(self, items: list[pytest.Item]) -> None:
         """Probe the devices and open the run file. Raises pytest.UsageError, one line, where the input is wrong."""
+        self.termination.listen()
         for item in items:
             self.selected.setdefault(_race_key(item), []).append(item.callspec.params["race_device"])
         data = DataOptions(folder=self.config.getoption("race_data"), download=self.config.getoption("race_download"))
@@ -83,7 +87,7 @@ class RaceSession:
         try:
             return None if file is None else open_run(file)
         except InputError as error:
-            raise pytest.UsageError(f"--race-resume: {error}") from error
+            raise pytest.UsageError(printable(f"--race-resume: {error}")) from error
 
     def _read_choices(self) -> None:
         """Those of the devices of this session, by their names."""
@@ -145,7 +149,7 @@ class RaceSession:
             try:
                 run = self.resumed.taken_up(run)
             except InputError as error:
-                raise pytest.UsageError(f"--race-resume: {error}") from error
+                raise pytest.UsageError(printable(f"--race-resume: {error}")) from error
         run = run.model_copy(update={"races": len(self.selected)})
         try:
             self.log = RunLog(self.folder, run, started, label, tell=self.progress.tell)
@@ -267,8 +271,8 @@ class RaceSession:
             pytest.skip(f"{lane.contender.device}: {lane.contender.unavailable}")
         for failure in lane.failures:
             if failure.status == "skipped" or (failure.status == "out_of_memory" and workload.sweep is not None):
-                pytest.skip(f"{lane.contender.id}: {failure.reason}")
-            text = failure.reason or failure.status
+                pytest.skip(printable(f"{lane.contender.id}: {failure.reason}"))
+            text = printable(failure.reason or failure.status)  # of a resumed file it may be anybody's
             if not text.startswith(workload.name):
                 text = f"{workload.name} on {lane.contender.id}: {text}"
             pytest.fail(f"{text}\n\n{failure.trace}" if failure.trace else text, pytrace=False)
@@ -281,15 +285,16 @@ class RaceSession:
         timer.play(benchmark, [epoch.seconds for epoch in timed])
 
     def finish(self, exit_status: int) -> None:
-        """Write the last line of the run file."""
-        if self.log is None:
-            return
-        status, reason = "finished", None
-        if exit_status == pytest.ExitCode.INTERNAL_ERROR:
-            status, reason = "failed", "an internal error of pytest"
-        elif self.interrupted or len(self.races) < len(self.selected):
-            status, reason = "interrupted", f"{len(self.races)} of {len(self.selected)} races ended"
-        self.log.finish(status, reason, time.monotonic() - self.began)
+        """Write the last line of the run file. From now on SIGTERM ends pytest as it does without us."""
+        if self.log is not None:
+            status, reason = "finished", None
+            if exit_status == pytest.ExitCode.INTERNAL_ERROR:
+                status, reason = "failed", "an internal error of pytest"
+            elif self.interrupted or len(self.races) < len(self.selected):
+                by = "SIGTERM, " if self.termination.came else ""
+                status, reason = "interrupted", f"{by}{len(self.races)} of {len(self.selected)} races ended"
+            self.log.finish(status, reason, time.monotonic() - self.began)
+        self.termination.leave()
 
     def summarize(self, terminal: Any) -> None:
         """Print the speedups of this run, and write the page of all the stored runs."""

@@ -25,11 +25,11 @@ class RunLog:
     def __init__(
         self, folder: Path, run: RunRecord, started: datetime, label: str | None, *, tell: Callable[[str], None]
     ) -> None:
-        self.path = new_run_path(folder / "runs", started, label)
+        self._writer = RunWriter(new_run_path(folder / "runs", started, label))
         self.run = run.model_copy(update={"run_id": new_run_id(self.path)})
         self.records: list[Record] = [self.run]
+        self.rescued: Path | None = None
         self._tell = tell
-        self._writer = RunWriter(self.path)
         try:
             self._writer.write(self.run)
         except OSError:
@@ -41,15 +41,22 @@ class RunLog:
     def record(self, records: Sequence[Record]) -> None:
         """Write the records, or keep them until they can be written."""
         self.records += records
-        if self._writer.keep(*records):
-            what = f"{short(self.path)} cannot be written ({self._writer.trouble})"
-            self._tell(f"epochbench: {what}; the races go on, and it is tried again with each record")
+        path = self.path
+        if news := self._writer.keep(*records):
+            self._tell(f"epochbench: {short(path)} {news}")
 
     def finish(self, status: str, reason: str | None, seconds: float) -> None:
         """Write how the run ended, after so many seconds."""
         self.record([end_record(self.run, status, reason, seconds)])
+        if self._writer.trouble is not None:
+            self.rescued = self._writer.rescue()
         with suppress(OSError):
             self._writer.close()
+
+    @property
+    def path(self) -> Path:
+        """The run file; another one from the moment on at which something else is found in its place."""
+        return self._writer.path
 
     @property
     def trouble(self) -> str | None:
@@ -80,8 +87,9 @@ def summarize(terminal: Any, log: RunLog, resumed: Resumed | None, folder: Path)
     if trouble is None:
         terminal.write_line(f"run   {short(log.path)}")
         return
-    lost = f"of {len(log.records)} records {log.unwritten} are shown here alone"
-    terminal.write_line(f"{lost}: {short(log.path)} could not be written ({trouble})", red=True)
+    lost = f"of {len(log.records)} records {log.unwritten} are not in {short(log.path)}"
+    where = f"the whole run is in {log.rescued}" if log.rescued else "they are shown here alone"
+    terminal.write_line(f"{lost}, which could not be written ({trouble}); {where}", red=True)
 
 
 def _write_page(terminal: Any, results: Results, folder: Path, earlier: list[Path]) -> None:

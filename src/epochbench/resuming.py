@@ -52,7 +52,7 @@ class Resumed:
 
     @property
     def name(self) -> str:
-        return self.last.path.name
+        return one_line(self.last.path.name)
 
     @property
     def label(self) -> str | None:

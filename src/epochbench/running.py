@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import re
@@ -16,6 +15,9 @@ from typing import Any
 from epochbench.datasets import DataOptions
 from epochbench.errors import InputError
 from epochbench.workload import Workload
+
+MOST_NAMES = 12
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 _SUITE = '''"""Made by `epochbench run`."""
 
@@ -54,10 +56,11 @@ def find_workload(target: str, data: DataOptions | None = None) -> Workload:
     """
     place, _, attribute = target.rpartition(":")
     if not place or not attribute.isidentifier():
-        raise InputError(f"{target}: name a workload as module:attribute or file.py:attribute")
+        holds = f"; {_held(_import(target), target)}" if target.endswith(".py") else ""
+        raise InputError(f"{target}: name a workload as module:attribute or file.py:attribute{holds}")
     module = _import(place)
     if not hasattr(module, attribute):
-        raise InputError(f"{target}: {place} has no {attribute}{_near(module, attribute)}")
+        raise InputError(f"{target}: {place} has no {attribute}; {_held(module, place)}")
     found = getattr(module, attribute)
     if isinstance(found, Workload):
         return found
@@ -66,7 +69,7 @@ def find_workload(target: str, data: DataOptions | None = None) -> Workload:
     try:
         takes = data is not None and "data" in inspect.signature(found).parameters
         made = found(data=data) if takes else found()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{target}: {_where(error)}") from error
     if not isinstance(made, Workload):
         raise InputError(f"{target}: makes a {type(made).__name__}, not a Workload")
@@ -75,24 +78,32 @@ def find_workload(target: str, data: DataOptions | None = None) -> Workload:
 
 def _import(place: str) -> Any:
     folder, name = Path.cwd(), place
+    file = None
     if place.endswith(".py"):
         file = Path(place).resolve()
         if not file.is_file():
-            raise InputError(f"{place}: no such file")
+            what = "is a folder" if file.is_dir() else "no such file"
+            raise InputError(f"{place}: {what}; {_files(file if file.is_dir() else file.parent)}")
         folder, name = file.parent, file.stem
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise InputError(f"{place}: there is no such module in {folder.name} or among those installed") from error
+            what = f"there is no such module in {folder.name} or among those installed"
+            package = folder.joinpath(*name.split(".")[:-1])
+            raise InputError(f"{place}: {what}; {_files(package if package.is_dir() else folder)}") from error
         raise InputError(f"{place}: {_where(error)}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end itself
         raise InputError(f"{place}: {_where(error)}") from error
+    found = getattr(module, "__file__", None)
+    if file is not None and found is not None and Path(found).resolve() != file:
+        raise InputError(f"{place}: another module is called {name} and was loaded before it; rename the file")
+    return module
 
 
-def _where(error: Exception) -> str:
+def _where(error: BaseException) -> str:
     """The error in one line, with the last line of the user's own code that it came through."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     if isinstance(error, SyntaxError) and error.filename:
@@ -104,8 +115,34 @@ def _where(error: Exception) -> str:
     return f"{own[-1][0].name}:{own[-1][1]}: {text}" if own else text
 
 
-def _near(module: Any, attribute: str) -> str:
-    workloads = [name for name, value in vars(module).items() if isinstance(value, Workload)]
-    near = difflib.get_close_matches(attribute, [name for name in vars(module) if not name.startswith("_")], n=3)
-    names = list(dict.fromkeys([*near, *workloads]))
-    return f"; it has {', '.join(names)}" if names else ""
+def _held(module: Any, place: str) -> str:
+    """Which workloads, and functions that may make one, a module has of its own; else which modules it holds."""
+    names = [name for name, value in vars(module).items() if not name.startswith("_") and _may_make(value, module)]
+    names.sort(key=lambda name: not isinstance(vars(module)[name], Workload))
+    if names:
+        return f"it has {_some(names)}"
+    if getattr(module, "__file__", None) is None and hasattr(module, "__path__"):
+        return _files(Path(next(iter(module.__path__))))
+    return f"there is no Workload in {place}, nor a function that makes one"
+
+
+def _may_make(value: Any, module: Any) -> bool:
+    """Whether it is a Workload, or a function of the module that can be called as one is and may give one."""
+    if not inspect.isfunction(value):
+        return isinstance(value, Workload)
+    taken = inspect.signature(value)
+    needed = {name for name, one in taken.parameters.items() if one.default is one.empty and one.kind not in _ANY}
+    gives = str(taken.return_annotation).rpartition(".")[2].strip("'>")
+    own = value.__module__ == module.__name__ and not value.__name__.startswith("test_")
+    return own and needed <= {"data"} and (taken.return_annotation is taken.empty or gives == Workload.__name__)
+
+
+def _files(folder: Path) -> str:
+    """Which Python files lie in a folder."""
+    names = sorted(file.name for file in folder.glob("*.py") if file.is_file() and file.stem != "__init__")
+    return f"in {folder.name} there is {_some(names)}" if names else f"in {folder.name} is no Python file"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

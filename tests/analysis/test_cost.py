@@ -94,6 +94,12 @@ def test_a_cost_beyond_what_a_float_holds_is_missing():
     assert costs(long, {"cuda": 1e308})["job_cost"].isna().tolist() == [False, True, True]
 
 
+def test_a_device_in_capitals_is_the_same_device():
+    assert parse_prices("CPU=0.20") == {"cpu": 0.2}
+    with pytest.raises(InputError, match="--price: cpu is named twice"):
+        parse_prices("cpu=1,CPU=2")
+
+
 def test_a_price_of_a_device_that_no_run_has_is_refused_by_name():
     with pytest.raises(InputError, match=r"--price: 'gpu' is none of the devices of these runs: cpu, cuda, cuda:1"):
         costs(JOBS, {"cpu": 1.0, "gpu": 2.0})

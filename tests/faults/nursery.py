@@ -101,12 +101,15 @@ def start(folder):
 
 
 def ended(pid, seconds):
-    """Whether a driver has ended after so many seconds."""
+    """Whether a driver has ended after so many seconds; one that is known to have ended is asked again."""
     deadline = time.monotonic() + seconds
-    while os.waitpid(pid, os.WNOHANG) == (0, 0):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(1e-3)
+    try:
+        while os.waitpid(pid, os.WNOHANG) == (0, 0):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(1e-3)
+    except ChildProcessError:
+        pass
     return True
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -37,6 +38,10 @@ class Disk:
         return done
 
 
+def lines_in(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
 def numbers(path):
     """The epochs in a file of whole lines."""
     text = path.read_text()
@@ -52,11 +57,13 @@ def test_records_that_could_not_be_written_go_before_the_next_ones(tmp_path, mon
     disk = Disk(monkeypatch, room, error)
     told = [writer.keep(epoch(number)) for number in (1, 2, 3)]
     assert writer.trouble == os.strerror(error)
-    assert sum(told) == 1
+    assert [one for one in told if one] == [
+        f"cannot be written ({os.strerror(error)}); it is tried again with each record"
+    ]
     written = numbers(writer.path)
     assert [*written[1:], *(record.epoch for record in writer.waiting)] == [1, 2, 3]
     disk.room = 10**9
-    assert writer.keep(EndRecord(status="finished")) is False
+    assert writer.keep(EndRecord(status="finished")) is None
     assert (writer.trouble, writer.waiting) == (None, [])
     assert numbers(writer.path) == ["run", 1, 2, 3, "end"]
 
@@ -190,8 +197,11 @@ def test_a_disk_that_stays_full_is_told_in_one_line_and_what_was_measured_is_sho
     (now,) = [line for line in ran.output.splitlines() if "cannot be written (No space left on device)" in line]
     assert now.startswith("epochbench: results/runs/")
     (last,) = [line for line in ran.table if "could not be written (No space left on device)" in line]
-    every, lost = map(int, re.match(r"of (\d+) records (\d+) are shown here alone: results/runs/", last).groups())
+    every, lost = map(int, re.match(r"of (\d+) records (\d+) are not in results/runs/", last).groups())
     assert every - lost == len(records)
+    rescued = Path(last.partition("; the whole run is in ")[2])
+    assert [one.get("epoch") for one in lines_in(rescued) if one["kind"] == "epoch"] == list(range(31))
+    assert load(rescued).runs.loc[0, "ended"] == "finished"
     assert every >= len(["run", *range(31), "measurement", "end"])
     assert any(line.startswith("the page results/report.html could not be written: ") for line in ran.table)
     assert any(line.startswith("filling") for line in ran.table)
@@ -204,4 +214,4 @@ def test_a_disk_that_has_room_again_gets_every_record(tmp_path):
     assert (ran.code, ended) == (0, "finished"), ran.output
     assert [record["epoch"] for record in of(records, "epoch")] == list(range(31))
     assert "cannot be written (No space left on device)" in ran.output
-    assert "are shown here alone" not in ran.output
+    assert "the whole run is in" not in ran.output

@@ -49,16 +49,48 @@ def in_the_third_epoch(folder, process):
 
 
 @needs_signals
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGKILL"])
-def test_a_session_that_is_ended_from_outside_has_every_epoch_before_the_last_step(tmp_path, name):
-    number = getattr(signal, name)
-    process, steps, pids = ended_by(tmp_path, lambda folder, process: process.send_signal(number), in_the_third_epoch)
-    assert finish(process, tmp_path, seconds=30).code == -number
+def test_a_session_that_is_killed_has_every_epoch_before_the_last_step(tmp_path):
+    process, steps, pids = ended_by(tmp_path, lambda folder, process: process.kill(), in_the_third_epoch)
+    assert finish(process, tmp_path, seconds=30).code == -signal.SIGKILL
     assert wait_until(lambda: all(map(is_gone, pids)), seconds=20)
     results = load(tmp_path / "results/runs")
     assert list(results.epochs["epoch"]) == list(range(len(results.epochs)))
     assert len(results.epochs) >= 1 + (steps - 2 - 1) // 4 >= 3
     assert list(results.runs["ended"]) == ["cut"]
+    assert not list((tmp_path / "tmp").glob("epochbench-*"))
+
+
+def terminate_all(folder, process):
+    """As a batch system does with a job's processes."""
+    for pid in processes_of(process):
+        os.kill(pid, signal.SIGTERM)
+
+
+TERMINATED = {
+    "to pytest alone": lambda folder, process: process.terminate(),
+    "to each of its processes": terminate_all,
+    "twice": lambda folder, process: [process.terminate(), process.terminate()],
+}
+
+
+@needs_signals
+@pytest.mark.parametrize("how", TERMINATED)
+def test_sigterm_ends_a_session_as_ctrl_c_does_and_the_record_says_what_it_was(tmp_path, how):
+    process, steps, pids = ended_by(tmp_path, TERMINATED[how], in_the_third_epoch)
+    ran = finish(process, tmp_path, seconds=60)
+    assert ran.code == 128 + signal.SIGTERM, ran.output
+    for word in ("Traceback", "INTERNALERROR", "Warning"):
+        assert word not in ran.output
+    assert wait_until(lambda: all(map(is_gone, pids)), seconds=20)
+    records = lines(ran)
+    assert [epoch["epoch"] for epoch in of(records, "epoch")] == list(range(len(of(records, "epoch"))))
+    assert len(of(records, "epoch")) >= 1 + (steps - 2 - 1) // 4 >= 3
+    (cut,) = of(records, "measurement", workload="long")
+    assert cut["status"] in ("interrupted", "failed")  # failed where the measuring process had its own SIGTERM first
+    assert "SIGTERM" in cut["reason"]
+    assert (records[-1]["status"], records[-1]["reason"]) == ("interrupted", "SIGTERM, 0 of 2 races ended")
+    assert any("run was interrupted: SIGTERM" in " ".join(line.split()) for line in ran.table), ran.output
+    assert (tmp_path / "results/report.html").exists()
     assert not list((tmp_path / "tmp").glob("epochbench-*"))
 
 

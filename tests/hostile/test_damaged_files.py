@@ -12,9 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from epochbench.cli import app
+from epochbench.records import limits
+from epochbench.records.runfile import read_run_file
 from epochbench.records.store import RecordError, load
-from tests.hostile.damage import bombs, damaged, no_files, read, whole_files, write
-from tests.runfiles import make_run
+from tests.benchmarkjson import benchmark_json
+from tests.hostile.damage import PREDICTION, bombs, damaged, no_files, read, whole_files, write
+from tests.hostile.hostile_text import kinds
+from tests.runfiles import make_run, run_lines, write_lines
 
 ROOT = Path(__file__).parents[2]
 NUMBERS = 1000
@@ -23,7 +27,7 @@ MOST_CPU_SECONDS, MOST_BYTES = 2.0, 500e6
 OF_THE_WHOLE = (
     "is empty", "is packed", "is a zip", "is UTF-16", "no regular file", "larger than", "has more than",
     "cannot be read", "no UTF-8", "nested too deeply", "holds no races", "has no list of benchmarks",
-    "half of a surrogate",
+    "half of a surrogate", "is there twice",
 )  # fmt: skip
 PLACE = re.compile(r"(?::\d+: |: benchmarks\[\d+\]\.|: machine_info\.)\S")
 
@@ -164,11 +168,15 @@ def test_a_field_that_is_there_twice_is_refused_by_its_name(tmp_path):
         load(path)
 
 
-def test_times_as_long_as_a_float_holds_are_shown_and_drawn_by_every_door(tmp_path):
-    """Twice one of them, or a hundred times as percent, is no number any more."""
-    times = {"cpu": [1e308, 1.1e308, 1.2e308], "cuda": [1e307, 1.1e307, 1.2e307]}
+def test_times_and_amounts_as_large_as_they_may_be_are_shown_and_drawn_by_every_door(tmp_path):
+    """Of an amount twice as much, or a hundred times as percent, may be no number any more."""
+    times = {"cpu": [1e12, 0.9e12, 0.8e12], "cuda": [1e-300, 1.1e-300, 1.2e-300]}
+    changes = {("cnn", device, 0): {"energy_joules": 1e308, "energy_source": "nvml", "flops_per_step": 1e308,
+                                    "phase_steps": 1, "phase_pass_seconds": 1e12, "waiting_seconds": 1e12,
+                                    "compute_only_steps": 1, "compute_only_seconds": 1e-300}
+               for device in times}  # fmt: skip
     path, other = (
-        make_run(tmp_path / f"{name}.jsonl", label=name, workloads={"cnn": times, "tabular": times})
+        make_run(tmp_path / f"{name}.jsonl", label=name, workloads={"cnn": times, "tabular": times}, changes=changes)
         for name in ("one", "other")
     )
     with warnings.catch_warnings():
@@ -177,6 +185,92 @@ def test_times_as_long_as_a_float_holds_are_shown_and_drawn_by_every_door(tmp_pa
             path, other, tmp_path, ("table", "json", "csv", "export", "report", "compared page")
         ):
             assert result.exit_code == 0, (name, result.output)
+
+
+def fields_of(kinds):
+    """(kind, field) of each field whose unit is a second, a joule or an operation, by its name alone."""
+    units = re.compile(r"(^|_)(seconds|joules)$|flops")
+    return [(kind, name) for kind, model in kinds().items() for name in model.model_fields if units.search(name)]
+
+
+@pytest.mark.parametrize("value", ["-1e-9", "-1", "-1e308", "1.1e12", "1e308"])
+def test_impossible_figures_are_refused_by_file_line_and_field(tmp_path, value):
+    found = fields_of(kinds)
+    assert len(found) > 25
+    for kind, name in found:
+        amount = not name.endswith("seconds")
+        if amount and not value.startswith("-"):
+            continue
+        lines = [json.dumps(line) for line in run_lines(workloads={"cnn": {"cpu": [8.0]}})]
+        at = (
+            next(place for place, line in enumerate(lines) if f'"kind": "{kind}"' in line)
+            if kind != "prediction"
+            else 1
+        )
+        line = json.loads(lines[at]) if kind != "prediction" else PREDICTION | {"card": "t4"}
+        text = json.dumps({key: one for key, one in line.items() if key != name})
+        lines[at] = f'{text[:-1]}, "{name}": {value}}}'
+        path = write_lines(tmp_path / "a.jsonl", lines)
+        result = CliRunner().invoke(app, ["table", str(path)])
+        refused(result, path)
+        assert f"a.jsonl:{at + 1}: {name}: Input should be " in result.stderr, result.stderr
+        assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999", '"8.0"', "[8.0]", "true"])
+def test_what_is_no_number_is_no_time(tmp_path, value):
+    path = make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8.0]}})
+    path.write_text(path.read_text().replace('"seconds": 8.0', f'"seconds": {value}', 1))
+    with pytest.raises(RecordError, match=r"a\.jsonl:3: "):
+        load(path)
+
+
+def test_a_json_of_pytest_benchmark_is_refused_for_the_same_figures_by_place_and_field(tmp_path):
+    content = benchmark_json(run_lines(workloads={"cnn": {"cpu": [8.0]}}))
+    content["benchmarks"][0]["extra_info"]["replicates"][0]["epochs"][-1]["seconds"] = -8.0
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(
+        RecordError, match=r"benchmarks\[0\]\.extra_info\.replicates\[0\]\.epochs\[1\]\.seconds: .*not -8"
+    ):
+        load(path)
+
+
+def test_one_impossible_file_of_several_is_named_and_the_others_are_shown(tmp_path):
+    _, bad = (make_run(tmp_path / f"{name}.jsonl", run_id=name) for name in ("good", "bad"))
+    bad.write_text(bad.read_text().replace('"seconds": ', '"seconds": -', 1))
+    results = load(tmp_path)
+    assert list(results.runs["run"]) == ["good"]
+    (problem,) = results.problems
+    assert re.match(r"left out: bad\.jsonl:2: seconds: Input should be greater than or equal to 0, not -", problem)
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_as_far_as_it_was(tmp_path, monkeypatch):
+    path = make_run(tmp_path / "a.jsonl", end=None)
+    line, count = path.read_text().splitlines()[1], limits.too_many
+
+    def grow(chunks, most):
+        for chunk in chunks:
+            with path.open("a") as file:
+                file.write(f"{line}\n" * 10)
+            assert path.stat().st_size < 2**22  # else it would be read for ever
+            assert count([chunk], most) is None
+
+    monkeypatch.setattr(limits, "too_many", grow)
+    before = len(path.read_text().splitlines())
+    assert len(load(path).epochs) + len(load(path).measurements) < before + 20
+    problems = []
+    held = len(path.read_text().splitlines())
+    assert read_run_file(path, problems).lines == held
+    assert len(path.read_text().splitlines()) > held
+
+
+def test_a_json_with_a_field_that_is_there_twice_is_refused_by_its_name(tmp_path):
+    path = tmp_path / "a.json"
+    text = json.dumps(benchmark_json(run_lines(workloads={"cnn": {"cpu": [8.0]}})))
+    path.write_text(text.replace('"seconds": 8.0', '"seconds": 8.0, "seconds": 0.1', 1))
+    with pytest.raises(RecordError, match=r"a\.json: seconds: is there twice in one object"):
+        load(path)
 
 
 def test_no_page_takes_the_place_of_a_pipe_or_a_device(tmp_path):

@@ -3,15 +3,23 @@
 import csv
 import io
 import json
+import os
 import re
+import sys
 
 import pytest
 from rich.cells import cell_len
 from typer.testing import CliRunner
 
 from epochbench.cli import app
+from epochbench.records.store import RunWriter, new_run_path
 from epochbench.report.formats import FORMULA
+from epochbench.tuning.choices import Choice, keep_choice
 from tests.hostile.hostile_text import HOSTILE, KEPT, cut, hostile_run, kinds, lines, texts_of
+from tests.runfiles import make_run
+from tests.sessions import ONE, SUITE
+from tests.sessions import run as run_session
+from tests.tuning.test_choices import CHOICE
 
 WIDTHS = (60, 80, 200)
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -125,3 +133,71 @@ def test_the_name_of_a_file_steers_no_terminal(tmp_path, name):
         result = CliRunner().invoke(app, [str(word) for word in words])
         for line in [*result.stdout.split("\n"), *result.stderr.split("\n")]:
             assert line.isprintable(), ascii(line)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a file system whose names are bytes")
+def test_a_file_whose_name_is_no_text_goes_through_every_door(tmp_path):
+    make_run(tmp_path / "runs/a.jsonl")
+    named = os.fsencode(tmp_path) + b"/runs/b\xff\xfe.jsonl"
+    os.rename(make_run(tmp_path / "runs/b.jsonl", label="other"), named)
+    doors = [["table", "-f", form] for form in ("text", "csv", "json", "markdown")]
+    doors += [["export", "-o", tmp_path / "out"], ["report", "-o", tmp_path / "page.html"]]
+    for first, *rest in doors:
+        asked(first, tmp_path / "runs", *rest)
+    assert "b\ufffd\ufffd.jsonl" in (tmp_path / "out/runs.csv").read_text("utf-8")
+
+
+@pytest.mark.parametrize("door", ["report", "compare"])
+def test_a_page_is_not_written_through_a_link_to_what_is_no_page_of_ours(tmp_path, door):
+    path, secret, link = make_run(tmp_path / "a.jsonl"), tmp_path / "secret", tmp_path / "page.html"
+    for target in (secret, tmp_path / "nowhere"):
+        secret.write_text("precious")
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        given = [path] if door == "report" else [path, make_run(tmp_path / "b.jsonl", label="other")]
+        result = CliRunner().invoke(app, [door, *map(str, given), "-o", str(link)])
+        assert result.exit_code == 2
+        assert "and is left as it is" in result.stderr
+        assert link.is_symlink()
+        assert secret.read_text() == "precious"
+        assert not (tmp_path / "nowhere").exists()
+
+
+def test_an_export_is_not_written_through_a_link(tmp_path):
+    path, secret = make_run(tmp_path / "a.jsonl"), tmp_path / "secret"
+    secret.write_text("precious")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/epochs.csv").symlink_to(secret)
+    result = CliRunner().invoke(app, ["export", str(path), "-o", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert secret.read_text() == "precious"
+    assert [one.name for one in (tmp_path / "out").iterdir()] == ["epochs.csv"]
+
+
+def test_neither_a_new_run_file_nor_a_choice_is_written_through_a_link(tmp_path, monkeypatch):
+    secret = tmp_path / "secret"
+    secret.write_text("")
+    runs = tmp_path / "results/runs"
+    runs.mkdir(parents=True)
+    (runs / "20260301T100000Z-run.jsonl").symlink_to(secret)
+    path = new_run_path(tmp_path / "results", "2026-03-01T10:00:00Z")
+    assert path.name == "20260301T100000Z-run-2.jsonl"
+    with pytest.raises(OSError, match="symbolic links"):
+        RunWriter(runs / "20260301T100000Z-run.jsonl")
+    monkeypatch.setattr("secrets.token_hex", lambda size: "guessed")
+    (tmp_path / "results/.tuned.json.guessed").symlink_to(secret)
+    with pytest.raises(FileExistsError):
+        keep_choice(tmp_path / "results", Choice(**CHOICE))
+    assert secret.read_text() == ""
+
+
+def test_a_resumed_file_steers_no_terminal_by_its_name_or_by_what_goes_on_with_it(tmp_path):
+    (tmp_path / "bench_blobs.py").write_text(SUITE)
+    old = make_run(tmp_path / "old\x1b[2J.jsonl", run_id="old", end=None)
+    for _ in ("measured on another machine", "resumed already"):
+        ran = run_session(tmp_path, *ONE, f"--race-resume={old}")
+        assert ran.code == pytest.ExitCode.USAGE_ERROR
+        (line,) = [line for line in ran.output.split("\n") if "--race-resume" in line]
+        assert line.isprintable(), ascii(line)
+        make_run(tmp_path / "new\x1b[31m.jsonl", run_id="new", resumes="old")
+    assert "goes on with it already" in line

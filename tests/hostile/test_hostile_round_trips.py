@@ -51,6 +51,9 @@ WHO = {"workload": "w", "recipe": "article", "device": "cpu"}
 def of(annotation, bounded=False):
     """Values of a field of that annotation; `bounded` texts are names, which are never empty."""
     origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated and inner[0] is float:
+        largest = next((one.le for field in inner[1:] for one in field.metadata if hasattr(one, "le")), None)
+        return st.floats(0, largest, allow_nan=False, allow_infinity=False)
     if origin is Annotated:
         return of(inner[0], True)
     if origin in (Union, UnionType):

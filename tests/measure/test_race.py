@@ -1,5 +1,6 @@
 """The race: who runs when, what ends it for one contender, and what it tells."""
 
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -120,6 +121,18 @@ def test_input_that_cannot_be_trained_fails_every_contender_before_anything_is_t
         assert len(lanes[name].failures) == 1
         assert lanes[name].epochs == []
     assert [record.kind for record in told] == ["measurement"] * 3
+    assert lanes["cuda"].measurements[0].status == "skipped"
+
+
+def test_what_cannot_be_sent_to_a_process_fails_every_contender_in_one_line_and_nothing_runs(monkeypatch):
+    lock = threading.Lock()
+    lanes, workers = run(monkeypatch, [CPU, BROKEN, MISSING], model=lambda: lock and nn.Linear(3, 2))
+    assert workers.calls == []
+    for name in ("cpu", "broken"):
+        (failed,) = lanes[name].measurements
+        assert (failed.status, failed.replicate, failed.place) == ("failed", None, None)
+        assert failed.reason.startswith("blobs: Workload.model holds a lock in “lock”, which cannot be sent")
+        assert [one.trace for one in lanes[name].failures] == [None]
     assert lanes["cuda"].measurements[0].status == "skipped"
 
 

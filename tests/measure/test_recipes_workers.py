@@ -88,8 +88,8 @@ def test_the_processes_start_before_the_epochs_and_their_evaluations_are_timed(m
     assert begun == [before + 2]  # one of the training's loader and one of the evaluation's
 
 
-class NotInWorkers(Dataset):
-    """A data set whose item 17 cannot be read in a worker, as with a handle that does not bear a fork."""
+class Marking(Dataset):
+    """Each process of a loader leaves its number in the folder."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -100,9 +100,23 @@ class NotInWorkers(Dataset):
     def __getitem__(self, index):
         if get_worker_info() is not None:
             (self.folder / str(os.getpid())).touch()
-            if index == 17:
-                raise OSError("the handle of item 17 is stale")
         return IMAGES[index], LABELS[index]
+
+
+class NotInWorkers(Marking):
+    """A data set whose item 17 cannot be read in a worker, as with a handle that does not bear a fork."""
+
+    def __getitem__(self, index):
+        sample = super().__getitem__(index)
+        if index == 17 and get_worker_info() is not None:
+            raise OSError("the handle of item 17 is stale")
+        return sample
+
+
+def all_have_gone(folder):
+    """Whether there were processes of a loader, and none is left."""
+    pids = [int(file.name) for file in folder.iterdir()]
+    return bool(pids) and all(wait_until(lambda pid=pid: is_gone(pid)) for pid in pids)
 
 
 def test_an_error_in_a_worker_names_the_line_of_the_data_set_and_the_others_go_on(tmp_path):
@@ -120,26 +134,11 @@ def test_an_error_in_a_worker_names_the_line_of_the_data_set_and_the_others_go_o
         assert words in failure.trace
     for lane in ("cpu", "cpu-resident"):
         assert [one.status for one in lanes[lane].measurements] == ["ok", "ok"]
-    pids = [int(file.name) for file in tmp_path.iterdir()]
-    assert pids
-    assert all(wait_until(lambda pid=pid: is_gone(pid)) for pid in pids)
-
-
-class InWorkers(Dataset):
-    def __init__(self, folder):
-        self.folder = folder
-
-    def __len__(self):
-        return 22
-
-    def __getitem__(self, index):
-        if get_worker_info() is not None:
-            (self.folder / str(os.getpid())).touch()
-        return IMAGES[index], LABELS[index]
+    assert all_have_gone(tmp_path)
 
 
 def test_no_process_outlives_a_race_that_ended_well(tmp_path):
-    job = make(train_data=InWorkers(tmp_path), test_data=InWorkers(tmp_path))
+    job = make(train_data=Marking(tmp_path), test_data=Marking(tmp_path))
     lanes = race(
         job,
         [Contender(device="cpu", recipe=RECIPES["workers"])],
@@ -147,6 +146,4 @@ def test_no_process_outlives_a_race_that_ended_well(tmp_path):
         suite_module=__name__,
     )
     assert [one.status for one in lanes["cpu-workers"].measurements] == ["ok"]
-    pids = [int(file.name) for file in tmp_path.iterdir()]
-    assert pids
-    assert all(wait_until(lambda pid=pid: is_gone(pid)) for pid in pids)
+    assert all_have_gone(tmp_path)

@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+import torch
+from torch import nn
+
 from epochbench.measure import traces
 from epochbench.measure.hints import hint
 from epochbench.measure.traces import from_their_line_on, their_line
@@ -57,6 +61,18 @@ def test_an_error_that_nobody_knows_has_no_hint():
     assert hint(
         RuntimeError("Expected more than 1 value per channel when training, got input size [1, 8]")
     ).startswith("BatchNorm cannot train on a batch of one sample")
+
+
+@pytest.mark.parametrize(
+    "first",
+    [nn.Conv2d(1, 4, 5, padding=1), nn.MaxPool2d(5), nn.ReflectionPad2d(8)],
+    ids=["kernel", "pool", "padding"],
+)
+def test_images_that_are_too_small_are_told_whatever_layer_finds_it(first):
+    """Of 2×2, as 28×28 images come to after the pooling of a network for 299×299."""
+    with pytest.raises(RuntimeError) as raised:
+        first(torch.zeros(2, 1, 2, 2))
+    assert hint(raised.value) == "the images are too small for this model"
 
 
 def test_workers_without_shared_memory_are_told_where_to_look():

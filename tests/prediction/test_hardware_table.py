@@ -65,6 +65,12 @@ def test_an_unknown_card_is_answered_with_the_nearest_and_how_to_give_its_figure
         find_card("rtx3099", load_hardware())
 
 
+def test_where_no_card_is_near_all_of_them_are_named_as_what_there_is():
+    cards = load_hardware()
+    with pytest.raises(InputError, match=rf"'foo' is no known card; there are {', '.join(cards)}. Give"):
+        find_card("foo", cards)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -1,5 +1,7 @@
 """`epochbench predict`: its table, its prices, its check against runs, and what it refuses."""
 
+import sys
+
 import pytest
 from typer.testing import CliRunner
 
@@ -30,6 +32,9 @@ job = make()
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("predicted_job", "slow_job", "broken_job", "guarded_job"):  # each test's are its own
+        sys.modules.pop(name, None)
     monkeypatch.setattr(command, "LOADER_SECONDS", 0.05)
 
 
@@ -100,6 +105,15 @@ slow = make(data=Slow())
         assert float(row.split()[row.split().index("loader") - 1]) <= 500
 
 
+def test_the_memory_of_a_small_network_is_in_units_that_fit_it(job):
+    """692 weights and their gradients; for the backward pass 32 × (20 + 30 + 2) numbers, 32 labels of 8 bytes and
+    the sum of the labels' weights: 4 × (2 × 692 + 32 × 52 + 1) + 8 × 32 bytes.
+    """
+    row = cli(job, "--on", "t4").stdout.splitlines()[1]
+
+    assert row.endswith("  12.5 kB")
+
+
 def test_runs_of_a_gpu_are_set_against_the_prediction(job, tmp_path):
     make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8.0, 8.1, 8.0], "cuda": [0.05, 0.05, 0.05]}})
 
@@ -139,7 +153,11 @@ def test_a_recipe_s_name_in_a_run_cannot_steer_the_terminal(job, tmp_path):
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        (["--on", "rtx3099"], ["rtx3090", "--hardware"]),
+        (["--on", "rtx3099"], ["--on: 'rtx3099' is no known card; near it: rtx3090, ", "--hardware"]),
+        (["--on", "foo"], ["--on: 'foo' is no known card; there are t4, p100", ", h200. Give", "--hardware"]),
+        (["--on", ""], ["--on: '' is no known card"]),
+        (["--price", "foo=1"], ["--price: 'foo' is no known card; there are t4"]),
+        (["--price", "t4=1,Tesla T4=2"], ["--price: t4 is named twice"]),
         (["--precision", "int8"], ["'int8'", "fp32, tf32"]),
         (["--on", "t4", "--precision", "bf16"], ["t4", "bf16"]),
         (["--on", "t4", "--price", "l4=1"], ["--price", "l4", "--on"]),
@@ -173,3 +191,13 @@ def test_a_workload_that_cannot_be_recorded_is_said_and_the_others_are_predicted
     assert result.stderr.startswith("epochbench: broken: ")
     rows = [line for line in result.stdout.splitlines() if line.startswith("cnn")]
     assert len(rows) == 1  # a card that is named twice has one
+
+
+def test_a_loss_that_cannot_be_copied_is_named_with_what_in_it_cannot(tmp_path):
+    guarded = "type('Guarded', (torch.nn.CrossEntropyLoss,), {'__init__': guard})()"
+    text = JOB.format(name="cnn").replace("torch.nn.CrossEntropyLoss()", guarded)
+    guard = "def guard(loss):\n    torch.nn.Module.__init__(loss)\n    loss.lock = __import__('threading').Lock()\n"
+    (tmp_path / "guarded_job.py").write_text(f"{guard}{text}", "utf-8")
+    refused(
+        cli("guarded_job.py:job", "--on", "t4"), "cnn: Workload.loss holds a lock in “lock”, which cannot be copied"
+    )

@@ -16,7 +16,7 @@ from epochbench import Workload
 from epochbench.errors import InputError
 from epochbench.prediction.hardware import load_hardware
 from epochbench.prediction.predictor import loading_of, predict_recording
-from epochbench.prediction.recorder import record
+from epochbench.prediction.workloads import record
 from tests.prediction.networks_of_tests import lenet, vgg16_bn
 
 CARDS = load_hardware()

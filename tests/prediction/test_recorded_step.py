@@ -6,7 +6,7 @@ from torch import nn
 
 from epochbench import Workload
 from epochbench.errors import InputError
-from epochbench.prediction.recorder import record
+from epochbench.prediction.workloads import record
 
 
 def workload_of(model, inputs, targets=None, *, optimizer=None, **changes):

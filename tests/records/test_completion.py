@@ -1,10 +1,13 @@
 """The file of a run that was killed, completed by the measuring process that outlived it for a moment."""
 
 import json
+import os
+import sys
 
 import pytest
 
 from epochbench.records.completion import complete
+from epochbench.records.locks import is_taken
 from epochbench.records.schema import EpochRecord, MeasurementRecord, RunRecord
 from epochbench.records.store import RunWriter, load
 
@@ -59,3 +62,12 @@ def test_a_run_that_had_not_begun_is_left_as_it_is(tmp_path, text):
     path.write_bytes(text)
     complete(path, [epoch(1)])
     assert path.read_bytes() == text
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
+def test_a_file_that_is_completed_is_taken_meanwhile_so_that_nobody_goes_on_with_it(tmp_path, monkeypatch):
+    path, seen = written(tmp_path / "a.jsonl", RUN, epoch(0)), []
+    monkeypatch.setattr(os, "fsync", lambda file: seen.append(is_taken(path)))
+    complete(path, [epoch(1)])
+    assert seen == [True]
+    assert not is_taken(path)

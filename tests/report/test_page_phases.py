@@ -1,6 +1,5 @@
 import itertools
 import re
-import warnings
 from xml.etree import ElementTree
 
 import pandas as pd
@@ -20,13 +19,6 @@ from epochbench.report.phase_charts import (
 from tests.report.test_charts import HOSTILE, colour, contrast, dots, texts
 
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-@pytest.fixture(autouse=True)
-def _warnings_are_errors():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        yield
 
 
 def table(*rows):

@@ -45,7 +45,7 @@ def test_the_page_of_a_cpu_only_run_says_what_a_gpu_would_do(tmp_path):
     assert "What a GPU would do predicted" in text
     for words in ("≈20.0× [10.0, 40.0]", "≈80.0× [40.0, 160.0]", "launches by the host", "the loader here"):
         assert words in text
-    assert "no: ≈20.0 GB, and it has 16.0 GB" in text
+    assert "no: ≈20 GB, and it has 16 GB" in text
     # 0.8 s and 10 × (938 × 4 ms + 157 × 1 ms)
     assert "≈39.9 s" in text
     assert len(re.findall(r"<svg", section)) == 1
@@ -81,8 +81,12 @@ def test_a_price_of_a_card_makes_a_cost_and_one_of_no_card_is_refused(tmp_path):
     results = results_of(tmp_path, T4, A100)
     page = render_page(results, prices={"t4": 3600.0, "cpu": 1.0})
     assert "≈39.9" in text_of(section_of(page)).split("Predicted cost")[1]
-    with pytest.raises(InputError, match="--price: 'h9000' is none of the devices"):
+    named = "--price: 'h9000' is none of the devices of these runs: cpu; nor of the cards predicted here: .*t4"
+    with pytest.raises(InputError, match=named):
         render_page(results, prices={"h9000": 1.0})
+    assert render_page(results, prices={"tesla t4": 3600.0, "cpu": 1.0}) == page
+    with pytest.raises(InputError, match="--price: t4 is named twice"):
+        render_page(results, prices={"tesla t4": 1.0, "t4": 1.0})
 
 
 def test_where_the_card_is_here_too_its_measured_step_stands_beside_the_prediction(tmp_path):
@@ -120,6 +124,35 @@ def test_the_terminal_says_it_for_a_few_cards_with_word_and_mark(tmp_path):
     assert "≈39.9 s" in block
     assert "P100" not in text
     assert all(len(line) <= 80 for line in lines)
+
+
+TORN = re.compile(r"\[[^\]]*$|^[^\[]*\]|[≈~]$|\d$\n\s*(s|ms|µs)\b", re.MULTILINE)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_no_figure_of_a_terminal_s_table_is_torn_whatever_its_width(tmp_path, width):
+    names = ["cnn", "resnet50_transfer", "segmentation of the organs of a whole scan, with a very long name"]
+    cards = (("t4", "Tesla T4"), ("rtx4090", "GeForce RTX 4090"), ("a100-80gb", "A100 80 GB"))
+    steps = {"cnn": 4e-3, "resnet50_transfer": 2.5e-4, names[2]: 5e-6}
+    made = [
+        prediction(name, card, step, step / 4, step * 3, card_name=full)
+        for name, step in steps.items()
+        for card, full in cards
+    ]
+    times = {name: {"cpu": [8.0, 8.1, 8.2]} for name in names}
+    text = render(results_of(tmp_path, *made, workloads=times), width=width)
+    lines = text[text.index("what a GPU would do") :].partition("\n\n")[0].splitlines()
+    assert not TORN.search("\n".join(lines))
+    assert max(map(len, lines)) <= width
+    assert "Tesla T4" in lines[2]
+    joined = " ".join(" ".join(lines).split())
+    # by hand: 8.1 s for 100 steps over 4 ms, and over 12 ms and 1 ms
+    assert "≈20.2×" in joined
+    assert "[6.8, 81.0]" in joined
+    assert any("≈20.2× [6.8, 81.0]" in line for line in lines) == (
+        width >= 120
+    )  # three columns of 26 and a third for the name
+    assert ("A100 80 GB" in joined) == (width >= 80)
 
 
 def test_the_chart_is_of_hollow_diamonds_on_broken_lines_the_fastest_first(tmp_path):

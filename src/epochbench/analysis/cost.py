@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from epochbench.analysis.sides import finite
@@ -20,10 +21,10 @@ COSTS = (("baseline", "baseline_job_seconds", "baseline_job_cost"), ("device", "
 
 
 def parse_prices(text: str) -> Prices:
-    """ "cpu=0.20,cuda=0.35" → {"cpu": 0.2, "cuda": 0.35}, prices of an hour. Raises InputError naming the part."""
+    """ "cpu=0.20,CUDA=0.35" → {"cpu": 0.2, "cuda": 0.35}, prices of an hour. Raises InputError naming the part."""
     prices: Prices = {}
     for part in text.split(","):
-        device, equals, number = (piece.strip() for piece in part.partition("="))
+        device, equals, number = (piece.strip().lower() for piece in part.partition("="))
         if not (device and equals and number):
             raise InputError(f"--price: {part.strip()!r} is no device=price; write it as in cpu=0.20,cuda=0.35")
         try:
@@ -46,7 +47,7 @@ def costs(table: pd.DataFrame, prices: Prices) -> pd.DataFrame:
     """
     columns = [names for names in COSTS if names[0] in table and names[1] in table]
     known = list(dict.fromkeys(device for device_column, _, _ in columns for device in table[device_column]))
-    unknown = [device for device in prices if device not in known and device.partition(":")[0] not in KINDS]
+    unknown = [device for device in prices if not may_be_priced(device, known)]
     if unknown and known:
         raise InputError(f"--price: {unknown[0]!r} is none of the devices of these runs: {', '.join(known)}")
     priced = table.copy()
@@ -55,6 +56,11 @@ def costs(table: pd.DataFrame, prices: Prices) -> pd.DataFrame:
         priced[cost] = [_cost(time, prices.get(device)) for device, time in rows]
         priced[cost] = priced[cost].astype("float64")
     return priced
+
+
+def may_be_priced(device: str, known: Collection[str]) -> bool:
+    """Whether it is one of the devices, or of a kind that a machine may have."""
+    return device in known or device.partition(":")[0] in KINDS
 
 
 def _cost(seconds: float, price: float | None) -> float | None:

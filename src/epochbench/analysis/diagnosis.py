@@ -64,8 +64,8 @@ def diagnoses(results: Results) -> pd.DataFrame:
     """
     import pandas as pd
 
-    runs = {row["run"]: row for row in plain_rows(results.runs)}
     raced = races(results)
+    runs = {row["run"]: row for row in plain_rows(results.runs)}
     tried: dict[tuple[Any, ...], dict[str, Row]] = {}
     for gain in plain_rows(gains(results)):
         tried.setdefault((gain["run"], gain["workload"], gain["device"]), {})[gain["recipe"]] = gain

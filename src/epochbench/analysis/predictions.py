@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochbench.analysis.projection import job
-from epochbench.analysis.sides import Row, Side, finite, over, plain_rows, races
+from epochbench.analysis.sides import Race, Row, Side, finite, over, plain_rows, races
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,13 +17,15 @@ COLUMNS = {
     **dict.fromkeys(("workload", "recipe", "machine", "data", "run", "card", "card_name"), "object"),
     "predicted": "boolean",
     **dict.fromkeys(("predicted_step_seconds", "predicted_step_low", "predicted_step_high"), "float64"),
-    "predicted_unstarved_step_seconds": "float64",
+    **dict.fromkeys(("predicted_unstarved_step_seconds", "host_seconds"), "float64"),
     **dict.fromkeys(("predicted_speedup", "predicted_speedup_low", "predicted_speedup_high"), "float64"),
     **dict.fromkeys(("predicted_job_seconds", "predicted_job_low", "predicted_job_high"), "float64"),
     "limited_by": "object", "predicted_memory_bytes": "Int64", "card_memory_bytes": "Int64", "fits": "boolean",
     "baseline": "object", "baseline_step_seconds": "float64", "baseline_job_seconds": "float64",
     "device": "object", "measured_step_seconds": "float64", "error": "float64", "note": "object", "reason": "object",
 }  # fmt: skip
+
+RACE = ("run", "workload", "recipe")
 
 HOST_START_UP = ("process_seconds", "data_seconds", "model_seconds")
 """The parts of the baseline's start-up that a machine with a GPU has too; CUDA's own is not predicted."""
@@ -32,32 +34,34 @@ HOST_START_UP = ("process_seconds", "data_seconds", "model_seconds")
 def predictions(results: Results, *, baseline: str = "cpu") -> pd.DataFrame:
     """A row a workload × machine × card, each from the newest run that predicted it; the columns are `COLUMNS`.
 
-    The step waits for its data as it did here, and `predicted_unstarved_step_seconds` is one that need not. Its
-    interval is one of 90%, and those of the speedup and of the job follow from it: the speedup is that of
-    an epoch over the `baseline` as it was measured, and the job is the start-up of the host, as measured with the
-    baseline, with the predicted epochs and evaluations. Where the card is a `device` that was measured too, `error`
-    is predicted over measured step - 1. `reason` says why nothing could be predicted. `predicted` is always true.
+    The step waits for its data as it did here, and `predicted_unstarved_step_seconds` is one that need not.
+    `host_seconds` of a step, as measured here, are of Python besides calling torch. The step's interval is one of
+    90%, and those of the speedup and of the job follow from it: the speedup is that of an epoch over the `baseline`
+    as it was measured, and the job is the start-up of the host, as measured with the baseline, with the predicted
+    epochs and evaluations. Where the card is a `device` that was measured too, `error` is predicted over measured
+    step - 1. `reason` says why nothing could be predicted. `predicted` is always true.
     """
     import pandas as pd
 
-    raced, newest = races(results), {}
-    predicted = [(row, raced.get((row["run"], row["workload"], row["recipe"]), {})) for row in _rows(results)]
-    for row, sides in predicted:
-        newest[_work(row, sides)] = row["run"]
-    kept = [(row, sides) for row, sides in predicted if newest[_work(row, sides)] == row["run"]]
+    raced = races(results)
+    kept = ((row, raced.get(tuple(row[name] for name in RACE), {})) for row in _newest(results.predictions, raced))
     rows = [_row(row, sides, baseline) for row, sides in kept]
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}
     )
 
 
-def _rows(results: Results) -> list[Row]:
-    return [] if results.predictions.empty else plain_rows(results.predictions)
+def _newest(predicted: pd.DataFrame, raced: dict[Race, dict[str, Side]]) -> list[Row]:
+    """The rows of those runs that no newer one has replaced: of the same workload, recipe, machine and data.
 
-
-def _work(row: Row, sides: dict[str, Side]) -> tuple[Any, ...]:
-    """What two runs have in common where the newer replaces the older."""
-    return row["workload"], row["recipe"], row["machine"], _data(sides)
+    Of many runs nearly all are replaced, so the rows are looked at together first.
+    """
+    newest: dict[tuple[Any, ...], Race] = {}
+    for *race, machine in predicted[[*RACE, "machine"]].drop_duplicates().itertuples(index=False):
+        newest[*race[1:], machine, _data(raced.get(tuple(race), {}))] = tuple(race)
+    kept = set(newest.values())
+    races_of_rows = zip(*(predicted[name] for name in RACE), strict=True)
+    return plain_rows(predicted.loc[[race in kept for race in races_of_rows]])
 
 
 def _data(sides: dict[str, Side]) -> str | None:
@@ -81,6 +85,7 @@ def _row(row: Row, sides: dict[str, Side], baseline: str) -> Row:
         "predicted_step_low": steps["low"],
         "predicted_step_high": steps["high"],
         "predicted_unstarved_step_seconds": row["unstarved_seconds"],
+        "host_seconds": row["host_seconds"],
         "predicted_speedup": ratios["step"],
         "predicted_speedup_low": ratios["high"],
         "predicted_speedup_high": ratios["low"],

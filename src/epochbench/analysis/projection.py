@@ -179,16 +179,23 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def _interval(jobs: Sequence[float], confidence: float) -> tuple[float | None, float | None]:
-    """Where one more such job would land: the t prediction interval of a log time, from at least 3 positive ones.
+    """Where one more such job would land: the prediction interval of a log time, from at least 3 positive ones.
 
-    Its half-width is t × s × √(1 + 1/n), wider than that of the mean, since a job that someone runs is one job and
-    not the mean of many. See Hahn and Meeker, Statistical Intervals, section 4.7. (None, None) for fewer times.
+    It is wider than that of the mean, since a job that someone runs is one job and not the mean of many.
+    (None, None) for fewer times.
     """
     if len(jobs) < 3 or min(jobs) <= 0:
         return None, None
+    logs = [math.log(seconds) for seconds in jobs]
+    half, centre = half_width(logs, confidence), fmean(logs)
+    return math.exp(centre - half), math.exp(centre + half) if centre + half < LARGEST_LOG else None
+
+
+def half_width(logs: Sequence[float], confidence: float) -> float:
+    """Half of the t prediction interval of one more number of this kind, from at least 2: t × s × √(1 + 1/n).
+
+    See Hahn and Meeker, Statistical Intervals, section 4.7.
+    """
     from scipy.special import stdtrit
 
-    logs = [math.log(seconds) for seconds in jobs]
-    half = float(stdtrit(len(logs) - 1, (1 + confidence) / 2)) * stdev(logs) * math.sqrt(1 + 1 / len(logs))
-    centre = fmean(logs)
-    return math.exp(centre - half), math.exp(centre + half) if centre + half < LARGEST_LOG else None
+    return float(stdtrit(len(logs) - 1, (1 + confidence) / 2)) * stdev(logs) * math.sqrt(1 + 1 / len(logs))

@@ -9,12 +9,12 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from epochbench.errors import InputError
+from epochbench.records.frames import Results
 from epochbench.records.memory import collector_at_rest
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from epochbench.records.store import Results
 
 Row = dict[str, Any]
 
@@ -105,8 +105,11 @@ Race = tuple[str, str, str]
 def races(results: Results) -> dict[Race, dict[str, Side]]:
     """(run, workload, recipe) → device → its side; runs oldest first, the rest as recorded.
 
-    It is worked out once for each Results, which nobody changes.
+    It is worked out once for each Results, which nobody changes. Raises InputError for anything else.
     """
+    if not isinstance(results, Results):
+        kind = type(results).__name__
+        raise InputError(f"a table is made of the Results that epochbench.load(…) gives of run files, not of {kind}")
     if results not in _RACES:
         with collector_at_rest():
             _RACES[results] = _races(results)

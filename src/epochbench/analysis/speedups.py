@@ -53,10 +53,10 @@ def speedups(results: Results, *, baseline: str = "cpu", confidence: float = 0.9
     """
     import pandas as pd
 
+    raced = races(results)
     _check_baseline(results, baseline)
     devices = {row["run"]: row["devices"] for row in plain_rows(results.runs)}
     chosen: dict[tuple[str | None, ...], _Pairing] = {}
-    raced = races(results)
     for (run, *_), sides in raced.items():
         base = sides.get(baseline)
         pairings = [_Pairing(base=base, side=side) for device, side in sides.items() if device != baseline]

@@ -90,12 +90,21 @@ class Hooks:
     """What a race tells: records as they are made, and where it stands, once a second.
 
     `run_file` is the file that the records go to. A measuring process whose parent was killed puts the last of them
-    there itself.
+    there itself, counted on from the `replicates_before` of the races that the file holds already.
     """
 
     on_records: Callable[[Records], None] = lambda records: None
     on_standing: Callable[[Standing], None] = lambda standing: None
     run_file: Path | None = None
+    replicates_before: int = 0
+
+
+def counted_on(records: Records, replicates_before: int) -> Records:
+    """The records with their replicates counted on from those of earlier races."""
+    return [
+        one if one.replicate is None else one.model_copy(update={"replicate": one.replicate + replicates_before})
+        for one in records
+    ]
 
 
 def places(contenders: list[Contender], replicates: int) -> list[tuple[int, Contender]]:

@@ -23,7 +23,8 @@ HINTS = (
         "BatchNorm cannot train on a batch of one sample: drop the last batch, or take another batch size",
     ),
     (
-        r"Kernel size can't be greater than actual input size|Output size is too small|[Ii]nput image .*smaller",
+        r"Kernel size can't be greater than actual input size|Output size is too small|[Ii]nput image .*smaller"
+        r"|Padding size should be less than the corresponding input",
         "the images are too small for this model",
     ),
     (

@@ -10,9 +10,11 @@ from typing import Any
 
 import cloudpickle
 
+from epochbench.culprit import held, stays
 from epochbench.errors import InputError
 
 LARGEST_BLOB_BYTES = 64 * 2**20
+LONGEST_CAUSE = 120  # characters
 
 
 class CannotTravel(InputError):
@@ -22,17 +24,14 @@ class CannotTravel(InputError):
 def pack(*, module: str | None = None, **parts: Any) -> bytes:
     """The parts as one cloudpickle blob; what `module` defines goes by value.
 
-    Plain pickle fails on `optimizer=lambda parameters: …`. Raises CannotTravel naming the part that cannot go.
+    Plain pickle fails on `optimizer=lambda parameters: …`. Raises CannotTravel naming the part that cannot go, with
+    the variable or attribute that holds it.
     """
     with by_value(module):
         try:
             blob = cloudpickle.dumps(parts)
         except Exception as error:
-            text = " ".join(str(error).split())
-            raise CannotTravel(
-                f"{_culprit(parts)} cannot be sent to the measuring process ({text}); give a callable that makes it "
-                "there, and that holds no lock, generator or open file itself"
-            ) from error
+            raise CannotTravel(_told(parts, error)) from error
         if len(blob) > LARGEST_BLOB_BYTES:
             raise CannotTravel(
                 f"{_largest(parts)} would send {len(blob) / 2**20:,.0f} MiB to each measuring process; give a "
@@ -53,13 +52,14 @@ def _fields(parts: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _culprit(parts: dict[str, Any]) -> str:
-    for name, part in _fields(parts).items():
-        try:
-            cloudpickle.dumps(part)
-        except Exception:
-            return name
-    return "the workload"
+def _told(parts: dict[str, Any], error: Exception) -> str:
+    """Which part cannot go, and what in it."""
+    cause = " ".join(str(error).split())[:LONGEST_CAUSE]
+    found = next(((name, part) for name, part in _fields(parts).items() if stays(part)), None)
+    if found is None:
+        return f"the workload cannot be sent to the measuring process ({cause})"
+    why = f"which cannot be sent to the measuring process ({cause})"
+    return f"{found[0]} {held(found[1])}, {why}; give a callable that makes it there, when it is called"
 
 
 def _largest(parts: dict[str, Any]) -> str:

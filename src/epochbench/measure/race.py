@@ -20,11 +20,12 @@ from epochbench.measure.contenders import (
     RaceOptions,
     Records,
     Standing,
+    counted_on,
     how_often,
     places,
 )
 from epochbench.measure.machine import without_names
-from epochbench.measure.parcel import files_by_value, pack
+from epochbench.measure.parcel import CannotTravel, files_by_value, pack
 from epochbench.measure.scratch import compiled_anew
 from epochbench.measure.task import Progress, Task
 from epochbench.measure.traces import from_their_line_on, their_line
@@ -48,8 +49,8 @@ def race(
     `suite_module` is the module that the workload is written in; it travels by value, since the worker may be
     unable to import it. `prepare` is called first in every worker and may return the clock to read. A contender
     that fails, or whose recipe the workload cannot do, is not measured again in this race; the others go on. Input
-    that cannot be trained fails every contender before anything is trained. `kept` is what is there of the race
-    already. Raises `parcel.CannotTravel`, and what `kept.check` raises.
+    that cannot be trained, or not be sent to another process, fails every contender before anything is trained.
+    `kept` is what is there of the race already. Raises what `kept.check` raises.
     """
     if options.batch_size is not None:
         workload = replace(workload, batch_size=options.batch_size)
@@ -61,7 +62,7 @@ def race(
             run.keep_end(lane, status="skipped", reason=lane.contender.unavailable)
     able = [contender for contender in contenders if not contender.unavailable]
     if able:
-        run.measure_all(able, pack(module=suite_module, workload=workload))
+        run.measure_all(able, partial(pack, module=suite_module, workload=workload))
     for lane in lanes.values():
         lane.measurements.sort(key=lambda one: one.replicate or 0)
         lane.epochs.sort(key=lambda one: (one.replicate, one.epoch))
@@ -73,7 +74,7 @@ def measure_job(emit: Any, counters: Any, clock: Any, *, workload: Workload, **t
     protocol.measure(Task(workload=workload, **task), emit, Progress(counters), clock)
 
 
-def bequeath(run_file: Path, facts: dict[str, Any], messages: list[worker.Message]) -> None:
+def bequeath(run_file: Path, replicates_before: int, facts: dict[str, Any], messages: list[worker.Message]) -> None:
     """Write the last messages of a measurement into the file of a run that was killed; `facts` go with the record."""
     records: Records = [EpochRecord(**message) for message in messages if message["kind"] == "epoch"]
     last = messages[-1] | facts
@@ -81,7 +82,7 @@ def bequeath(run_file: Path, facts: dict[str, Any], messages: list[worker.Messag
         last |= {"kind": "measurement", "passes_apart_reason": "the run was killed"}
     if last["kind"] == "measurement":
         records.append(MeasurementRecord(**last))
-    complete(run_file, records)
+    complete(run_file, counted_on(records, replicates_before))
 
 
 @dataclass
@@ -108,16 +109,25 @@ class _Run:
         sweep = self.workload.sweep
         return {} if sweep is None else {f"sweep_{name}": value for name, value in sweep._asdict().items()}
 
-    def measure_all(self, able: list[Contender], blob: bytes) -> None:
+    def measure_all(self, able: list[Contender], packed: Callable[[], bytes]) -> None:
+        """Measure what is missing of them, in processes that get what is `packed`."""
         replicates = how_often(self.options, len(able))
         schedule = [
             (place, replicate, contender)
             for place, (replicate, contender) in enumerate(places(able, replicates))
             if replicate not in self.kept.blocks and not self.lanes[contender.id].failures
         ]
-        if schedule or self.kept.doubtful:
-            with racing() as self.count_others, compiled_anew(any(one.recipe.compile for one in able)):
-                self._measure_each(able, schedule, blob, replicates)
+        if not schedule and not self.kept.doubtful:
+            return
+        try:
+            blob = packed()
+        except CannotTravel as error:
+            told = worker.Outcome(status="failed", reason=f"{self.workload.name}: {error}")
+            for contender in able:
+                self._fail(self.lanes[contender.id], told)
+            return
+        with racing() as self.count_others, compiled_anew(any(one.recipe.compile for one in able)):
+            self._measure_each(able, schedule, blob, replicates)
 
     def _measure_each(
         self, able: list[Contender], schedule: list[tuple[int, int, Contender]], blob: bytes, replicates: int
@@ -177,9 +187,10 @@ class _Run:
                 on_tick,
                 self._will(where["place"]),
             )
-        except KeyboardInterrupt:
-            if not self._stands(lane, "Ctrl-C", **where):
-                self.keep_end(lane, status="interrupted", reason="Ctrl-C", **where)
+        except KeyboardInterrupt as error:
+            reason = str(error) or "Ctrl-C"
+            if not self._stands(lane, reason, **where):
+                self.keep_end(lane, status="interrupted", reason=reason, **where)
             raise
         self.spent[contender.id].append(time.monotonic() - began)
         if outcome.status != "ok":
@@ -234,7 +245,7 @@ class _Run:
         if self.hooks.run_file is None:
             return None
         facts = self.point | {"place": place, "isolation": "process"}
-        return partial(bequeath, self.hooks.run_file.absolute(), facts)
+        return partial(bequeath, self.hooks.run_file.absolute(), self.hooks.replicates_before, facts)
 
     def _keep(self, lane: Lane, messages: list[worker.Message], place: int) -> None:
         records: Records = []

@@ -5,9 +5,10 @@ when the parent is gone, however the parent went. The parent makes no device con
 worker: the fork server has torch loaded and a start costs a fraction of a second.
 
 The parent sleeps while something is timed. The worker wakes it between two epochs, once a second at most, and waits
-until all of its messages are handed on: an epoch of a second or more is on the disk before the next one begins. What
-shorter ones leave is read once a second, by the parent, which looks then anyway, or after the worker's end. Where it
-is the parent that ends, the worker's own will takes care of it.
+until all of its messages are handed on: an epoch of a second or more is on the disk before the next one begins, and
+of shorter ones those of the last second are not. Nothing is handed on, and so nothing written, while an epoch is
+timed, but for one: an epoch that lasts longer than `LOOK_SECONDS` after shorter ones, whose messages the parent then
+takes. Where it is the parent that ends, the worker's own will takes care of what is left.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ __all__ = ["COUNTERS", "Job", "Message", "Outcome", "end", "run", "run_here"]
 Message = dict[str, Any]
 Job = Callable[..., Any]
 
-TICK_SECONDS = 1.0
+TICK_SECONDS, LOOK_SECONDS = 1.0, 2.0
 COUNTERS = 5
 
 
@@ -136,22 +137,26 @@ def _attend(
     on_messages: Callable[[list[Message]], None],
     on_tick: Callable[[list[int]], None],
 ) -> Message | None:
-    """Hand on messages, when the worker rings and once a second, until it ends → how, None where it did not say.
+    """Hand on messages, when the worker rings and where it has not for long, until it ends → how, None where it did
+    not say.
 
     `inbox` holds what was read and not yet handed on.
     """
     began = time.monotonic()
     deadline = float("inf") if timeout_seconds is None else began + timeout_seconds
-    tick = began + TICK_SECONDS
+    tick, look = began + TICK_SECONDS, began + LOOK_SECONDS
     sources: list[Any] = [process.sentinel, bell]
     while True:
-        ready = wait(sources, timeout=max(0.0, min(tick, deadline) - time.monotonic()))
+        ready = wait(sources, timeout=max(0.0, min(tick, look, deadline) - time.monotonic()))
         ended = process.sentinel in ready
         if bell in ready and not _silence(bell):
             sources = [process.sentinel]  # else the end of the pipe would wake us for ever
-        _read(here, inbox)
-        ending = inbox.pop() if inbox and inbox[-1]["kind"] == "_ending" else None
-        _hand_on(here, inbox, on_messages)
+        ending = None
+        if ready or time.monotonic() >= look:
+            _read(here, inbox)
+            ending = inbox.pop() if inbox and inbox[-1]["kind"] == "_ending" else None
+            _hand_on(here, inbox, on_messages)
+            look = time.monotonic() + LOOK_SECONDS
         over = ended or ending is not None
         if over or time.monotonic() >= tick:
             on_tick(list(counters))
@@ -199,19 +204,22 @@ def _hand_on(here: Connection, inbox: list[Message], on_messages: Callable[[list
 
 @contextmanager
 def _unbroken() -> Iterator[None]:
-    """Let Ctrl-C wait until this ends."""
-    before = signal.getsignal(signal.SIGINT)
-    if not callable(before) or threading.current_thread() is not threading.main_thread():
+    """Let Ctrl-C, and SIGTERM where it is taken as that, wait until this ends."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in handlers.items() if callable(handler)}
+    if not before or threading.current_thread() is not threading.main_thread():
         yield  # nothing is interrupted
         return
-    pressed: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *what: pressed.append(what))
+    came: list[Any] = []
+    for number in before:
+        signal.signal(number, lambda *what: came.append(what))
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        if pressed:
-            before(*pressed[0])
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            before[came[0][0]](*came[0])
 
 
 def _outcome(
@@ -239,7 +247,7 @@ def end(process: Any) -> None:
     """End a worker with all its children. Ctrl-C waits until they are gone, which is at once; pressed again, it adds
     nothing.
     """
-    pressed = False
+    pressed: KeyboardInterrupt | None = None
     while process.pid is not None:
         try:
             if sys.exc_info()[0] is None:
@@ -247,10 +255,10 @@ def end(process: Any) -> None:
             _kill_group(process)
             process.join(timeout=10)
             break
-        except KeyboardInterrupt:
-            pressed = True
-    if pressed and sys.exc_info()[0] is None:
-        raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            pressed = error
+    if pressed is not None and sys.exc_info()[0] is None:
+        raise pressed
 
 
 def _kill_group(process: Any) -> None:

@@ -15,16 +15,18 @@ from epochbench.batches import length_of
 from epochbench.errors import InputError
 from epochbench.loading import DatasetFeed, open_feed
 from epochbench.prediction.hardware import Hardware, card_of_device, find_card, load_hardware
+from epochbench.prediction.host import record_with_host
 from epochbench.prediction.measured import measured_steps
 from epochbench.prediction.predictor import Prediction, half_type, loading_of, predict_recording
-from epochbench.prediction.recorder import Recording, record
+from epochbench.prediction.recorder import Recording
 from epochbench.recipe import ARTICLE
 from epochbench.records.store import Results
 from epochbench.workload import Workload
 
 LOADER_SECONDS = 1.0
 Say = Callable[[str], None]
-Duration = Callable[[float | None], str]
+Words = Callable[[float | None], str]
+"""A duration or a size in fitting units."""
 
 
 def print_predictions(
@@ -36,13 +38,18 @@ def print_predictions(
     hardware: Path | None,
     prices: Mapping[str, float],
     say: Say,
-    duration: Duration,
+    duration: Words,
+    size: Words,
 ) -> None:
     """Print a row a workload and card. Raises InputError, also for a price of a card that is not asked for."""
     known = load_hardware(hardware)
-    named = [find_card(name.strip(), known) for name in on.split(",")] if on else known.values()
+    named = [_card("--on", name.strip(), known) for name in on.split(",")] if on is not None else known.values()
     cards = list({card.card: card for card in named}.values())
-    priced = {find_card(name, known).card: price for name, price in prices.items()}
+    priced: dict[str, float] = {}
+    for name, price in prices.items():
+        if (card := _card("--price", name, known).card) in priced:
+            raise InputError(f"--price: {card} is named twice; give it one price")
+        priced[card] = price
     unasked = [name for name in priced if name not in {card.card for card in cards}]
     if unasked:
         raise InputError(f"--price: {unasked[0]} is none of the cards that --on names")
@@ -55,8 +62,11 @@ def print_predictions(
             continue
         if recording.note:
             say(f"note: {workload.name}: {recording.note}")
+        if recording.host is not None and recording.host.seconds:
+            took = duration(recording.host.seconds)
+            say(f"note: {workload.name}: Python in its model or its step takes {took} of the host in each step, here")
         for card in cards:
-            if precision == "bf16" and card.bf16_flops_per_second is None and not on:
+            if precision == "bf16" and card.bf16_flops_per_second is None and on is None:
                 continue
             one = predict_recording(
                 recording,
@@ -66,7 +76,7 @@ def print_predictions(
                 loader_samples_per_second=rate,
                 loading=loading_of(ARTICLE.settings),
             )
-            rows.append(_row(workload, card, one, steps, priced, duration))
+            rows.append(_row(workload, card, one, steps, priced, duration, size))
     heads = ["workload", "card", "predicted step", "90% interval", "predicted job", "samples/s", "limited by"]
     heads += ["without the loader", "memory"]
     heads += ["predicted cost"] if priced else []
@@ -77,9 +87,16 @@ def print_predictions(
     say("All of these times are predicted, from the model and the cards' data sheets; none was measured.")
 
 
+def _card(option: str, name: str, known: dict[str, Hardware]) -> Hardware:
+    try:
+        return find_card(name, known)
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from error
+
+
 def examine(workload: Workload, half: torch.dtype | None) -> tuple[Recording, int, float | None]:
     """(its recorded step, steps of its whole job, samples/s of its loader here; None where none runs)."""
-    recording, data = record(workload, half), workload.train_data
+    recording, data = record_with_host(workload, half), workload.train_data
     if isinstance(data, tuple):
         return recording, math.ceil(len(data[0]) / workload.batch_size) * workload.epochs, None
     feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0)
@@ -108,11 +125,10 @@ def _row(
     one: Prediction,
     steps: int,
     prices: Mapping[str, float],
-    duration: Duration,
+    duration: Words,
+    size: Words,
 ) -> list[str]:
-    memory = f"{one.memory_bytes / 1e9:.2g} GB" + (
-        "" if one.fits else f", does not fit {card.memory_bytes / 1e9:g} GB"
-    )
+    memory = size(one.memory_bytes) + ("" if one.fits else f", does not fit {size(card.memory_bytes)}")
     job = one.step_seconds * steps
     row = [
         workload.name,
@@ -137,7 +153,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def print_check(
-    workloads: Sequence[Workload], results: Results, *, hardware: Path | None, say: Say, duration: Duration
+    workloads: Sequence[Workload], results: Results, *, hardware: Path | None, say: Say, duration: Words
 ) -> None:
     """Print prediction against measurement for the GPUs that the runs measured these workloads on. The loader's rate
     is that of the run, where it was measured.
@@ -152,7 +168,7 @@ def print_check(
             continue
         asked = (measured.workload, half_type(measured.precision))
         if asked not in recorded:
-            recorded[asked] = record(by_name[measured.workload], asked[1])
+            recorded[asked] = record_with_host(by_name[measured.workload], asked[1])
         loading = measured.loading_seconds
         one = predict_recording(
             recorded[asked],

@@ -8,8 +8,9 @@ Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 20
     moving = bytes / (data-sheet bandwidth · bandwidth constant of its class)
     filling = m/(m + m0) · n/(n + n0) · k/(k + k0)     a matrix product too small for its tiles wastes part of them
 
-A step takes the longer of the device's work and the host's launches, one after the other. All terms fall, or stay,
-when a rate or the bandwidth grows, so that a better card is never predicted slower.
+A step takes the longer of the device's work and the host's launches, one after the other; what Python does besides
+(host.py) stands between the launches. All terms fall, or stay, when a rate or the bandwidth grows, so that a better
+card is never predicted slower.
 """
 
 from __future__ import annotations

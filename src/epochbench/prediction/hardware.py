@@ -130,11 +130,11 @@ def find_card(name: str, cards: dict[str, Hardware]) -> Hardware:
     digits_off = {re.sub(r"^(rtx|gtx)", "", key): one for key, one in by_name.items()}
     if wanted in digits_off:
         return digits_off[wanted]
-    near = difflib.get_close_matches(wanted, by_name, n=3, cutoff=0.4)
-    names = ", ".join(dict.fromkeys(by_name[one].card for one in near)) or ", ".join(cards)
+    near = dict.fromkeys(by_name[one].card for one in difflib.get_close_matches(wanted, by_name, n=3))
+    known = f"near it: {', '.join(near)}" if near else f"there are {', '.join(cards)}"
     raise InputError(
-        f"{name!r:.60} is no known card; near it: {names}. Give its figures in a file with --hardware, "
-        f"with the columns {', '.join(_names())}"
+        f"{name!r:.60} is no known card; {known}. Give the figures of another in a CSV file with --hardware, with "
+        f"the columns {', '.join(_names())}"
     )
 
 

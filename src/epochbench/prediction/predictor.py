@@ -15,11 +15,12 @@ from epochbench.errors import InputError
 from epochbench.prediction.constants import kept, single_precision
 from epochbench.prediction.cost import Times, row_times, table_of
 from epochbench.prediction.hardware import PRECISIONS, REFERENCE_CARD, Hardware, find_card, load_hardware
+from epochbench.prediction.host import ORDINARY_TIME, PLACES, HostTime, record_with_host
 from epochbench.prediction.intervals import half_width, network_kinds
-from epochbench.prediction.recorder import Recording, record
+from epochbench.prediction.recorder import Recording
 from epochbench.workload import Workload
 
-Limit = Literal["compute", "memory", "launches", "loader"]
+Limit = Literal["compute", "memory", "launches", "loader", "host"]
 Loading = Literal["beside", "by the host", "before"]
 """When batches are loaded: beside the step, by processes of their own; by the host, which launches too, while the
 device works; or before the step, as in the article's loop, which waits for the loss each step."""
@@ -35,7 +36,9 @@ class Prediction:
     """A predicted step; never a measurement.
 
     `low`, `high`         of the interval of 90% around `step_seconds`.
-    `limited_by`          compute, memory, launches (the host's) or loader.
+    `limited_by`          compute, memory, launches (the host's), loader, or host: Python besides launching.
+    `host_seconds`        of that Python a step, as measured here, beyond what ordinary networks have; None where it
+                          could not be measured.
     `memory_bytes`        weights, gradients, optimizer state and saved activations.
     `unstarved_seconds`   of a step that does not wait for the loader.
     `fits`                whether that and CUDA's own 0.5 GB go into the card's memory.
@@ -53,6 +56,7 @@ class Prediction:
     fits: bool
     card: str
     precision: str
+    host_seconds: float | None = None
     note: str | None = None
 
 
@@ -68,13 +72,16 @@ def predict(
 ) -> Prediction:
     """Predict one step of a workload on the card `on`, such as "rtx3090" or "NVIDIA A100".
 
-    `training` False predicts the forward pass alone, without gradients. `loader_samples_per_second`, as measured on
-    this machine, is never exceeded; `loading` says when it works. `hardware` is a CSV file of further cards. Raises
-    InputError that names the card, the precision, the operation, or the file and its field.
+    `training` False predicts the forward pass alone, without gradients. What Python takes of the host beyond calling
+    torch is measured here. `loader_samples_per_second`, as measured on this machine, is never exceeded; `loading`
+    says when it works. `hardware` is a CSV file of further cards. Raises InputError that names the card, the
+    precision, the operation, or the file and its field, and for what is no Workload.
     """
+    if not isinstance(workload, Workload):
+        raise InputError(f"predict() takes a Workload, not {type(workload).__name__}; call what makes one")
     cards = load_hardware(Path(hardware) if hardware is not None else None)
     card = find_card(on, cards)
-    recording = record(workload, half_type(precision), training=training)
+    recording = record_with_host(workload, half_type(precision), training=training)
     return predict_recording(
         recording,
         card,
@@ -125,9 +132,10 @@ def predict_recording(
     table = table_of([recording.operations], halves=halves)
     times = row_times(table, constants, card.rates(precision))
     device = float(times.whole.sum())
-    host = float(table.count.sum()) * card.launch_seconds
+    launches = float(table.count.sum()) * card.launch_seconds
     load = recording.samples / loader_samples_per_second if loader_samples_per_second else 0.0
-    step = _together(device, host, load, loading)
+    host = recording.host or ORDINARY_TIME
+    step = _together(device, launches, load, loading, host, host.seconds)
     width = half_width(
         fitted["quantiles"][layout],
         network_kinds(table)[0],
@@ -136,31 +144,73 @@ def predict_recording(
     )
     return Prediction(
         step_seconds=step,
-        low=_together(device * math.exp(-width), host * LAUNCH_LOW, load * math.exp(-loading_width), loading),
-        high=_together(device * math.exp(width), host * LAUNCH_HIGH, load * math.exp(loading_width), loading),
+        low=_together(
+            device * math.exp(-width),
+            launches * LAUNCH_LOW,
+            load * math.exp(-loading_width),
+            loading,
+            host,
+            host.low,
+        ),
+        high=_together(
+            device * math.exp(width),
+            launches * LAUNCH_HIGH,
+            load * math.exp(loading_width),
+            loading,
+            host,
+            host.high,
+        ),
         samples_per_second=recording.samples / step,
-        unstarved_seconds=max(device, host),
-        limited_by=_limit(times, device, host, load),
+        unstarved_seconds=_together(device, launches, 0.0, loading, host, host.seconds),
+        limited_by=_limit(times, device, launches, load, host.seconds),
         memory_bytes=recording.memory.total_bytes,
         fits=recording.memory.total_bytes + CONTEXT_BYTES <= card.memory_bytes,
         card=card.card,
         precision=precision,
+        host_seconds=None if recording.host is None else host.seconds,
         note=recording.note,
     )
 
 
-def _together(device: float, host: float, load: float, loading: Loading) -> float:
-    """Seconds of a step: what goes on at the same time takes as long as the longest of it."""
+def _together(device: float, launches: float, load: float, loading: Loading, host: HostTime, own: float) -> float:
+    """Seconds of a step: what goes on at the same time takes as long as the longest of it.
+
+    `own` seconds of the host lie in the step as those of `host`. The host runs ahead of the device (see "Asynchronous
+    execution" in torch's notes on CUDA), so that its own time is hidden by the work that it has launched before, also
+    in the last step, unless something waits for the device: the article's loop at the end of each step, and a step
+    that reads values within it.
+    """
+    if host.waits:
+        return _together(device, launches, load, loading, ORDINARY_TIME, 0.0) + own
     if loading == "before":
-        return max(device, host) + load
-    return max(device, host + load) if loading == "by the host" else max(device, host, load)
+        return _from_idle(device, launches, [own * share for share in host.places]) + load
+    busy = launches + own
+    return max(device, busy + load) if loading == "by the host" else max(device, busy, load)
 
 
-def _limit(times: Times, device: float, host: float, loading: float) -> Limit:
-    """Of the longest of the three; the device's own time is compute's or memory's by the rows that either rules."""
-    if loading >= max(device, host):
+def _from_idle(device: float, launches: float, own: list[float]) -> float:
+    """Seconds until both the host and the device, which has nothing to do at first, are done with a step.
+
+    `own` are the host's seconds before each of PLACES equal parts of the launches and the device's work, and after
+    all: the device begins a part when it is launched, and ends it no sooner than the host.
+    """
+    if not any(own):
+        return max(device, launches)
+    host = done = 0.0
+    for seconds in own[:PLACES]:
+        host += seconds
+        done = max(max(done, host) + device / PLACES, host + launches / PLACES)
+        host += launches / PLACES
+    return max(done, host + own[PLACES])
+
+
+def _limit(times: Times, device: float, launches: float, loading: float, own: float) -> Limit:
+    """Of the longest of loader, host and device; the host's is its own or the launches', by which is longer, and the
+    device's is compute's or memory's by the rows that either rules.
+    """
+    if loading >= max(device, launches + own):
         return "loader"
-    if host >= device:
-        return "launches"
+    if launches + own >= device:
+        return "host" if own > launches else "launches"
     computing = times.computing > times.moving
     return "compute" if np.sum(times.whole[computing]) > device / 2 else "memory"

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from epochbench.prediction.hardware import Hardware, card_of_device, load_hardware
+from epochbench.prediction.host import with_host
 from epochbench.prediction.predictor import loading_of, predict_recording
-from epochbench.prediction.recorder import Recording, record
+from epochbench.prediction.recorder import Recording
+from epochbench.prediction.workloads import record
 from epochbench.recipe import ARTICLE
 from epochbench.workload import Workload
 
@@ -26,17 +28,28 @@ def predict_race(
 
     `loading_seconds` is what a step waits for its data here, None where that is not known, and `loading_width` is how
     far its logarithm may be off. `devices` maps the devices of this machine to their names.
+
+    Emits, as `fields` of a message, the same without the host's own time, before that is measured: what a step of the
+    user's does a second time, or for how long, is not known.
     """
     step, evaluation = record(workload), None
     if workload.test_data is not None:
         evaluation = record(workload, training=False)
     cards = load_hardware()
     here = {card.card: device for device, name in devices.items() if (card := card_of_device(name, cards))}
-    return [
-        _fields(step, evaluation, card, loading_seconds, loading_width)
-        | {"workload": workload.name, "recipe": ARTICLE.name, "device": here.get(card.card)}
-        for card in cards.values()
-    ]
+
+    def fields() -> list[dict[str, Any]]:
+        return [
+            _fields(step, evaluation, card, loading_seconds, loading_width)
+            | {"workload": workload.name, "recipe": ARTICLE.name, "device": here.get(card.card)}
+            for card in cards.values()
+        ]
+
+    emit({"kind": "predicted", "fields": fields()})
+    step = with_host(workload, step)
+    if evaluation is not None:
+        evaluation = with_host(workload, evaluation, training=False)
+    return fields()
 
 
 def _fields(
@@ -56,6 +69,7 @@ def _fields(
         "high": trained.high,
         "unstarved_seconds": trained.unstarved_seconds,
         "loading_seconds": load,
+        "host_seconds": trained.host_seconds,
         "limited_by": trained.limited_by,
         "memory_bytes": trained.memory_bytes,
         "card_memory_bytes": int(card.memory_bytes),

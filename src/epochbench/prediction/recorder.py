@@ -1,33 +1,25 @@
-"""One training step as a list of operations, recorded on torch's meta device, where nothing is computed or allocated.
-
-A model that cannot run there, since what it does depends on values, is recorded from one real step on the CPU.
-"""
+"""A training step as a list of operations, recorded on torch's meta device, which computes and allocates nothing."""
 
 from __future__ import annotations
 
-import copy
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import Dataset, default_collate
 
 from epochbench.errors import InputError
-from epochbench.loading import length_of, map_leaves, open_feed
 from epochbench.prediction.attention import FusedAttention
 from epochbench.prediction.autocast import MetaAutocast
 from epochbench.prediction.operations import Operation, operations
-from epochbench.training import pair, to_device
-from epochbench.workload import Workload, check_tensors
 
-RECURRENT = "recurrent layers are predicted step by step, which is slower than cuDNN runs them"
+if TYPE_CHECKING:
+    from epochbench.prediction.host import HostTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +41,15 @@ class Recording:
     """What one step of `samples` samples does: each distinct operation with how often, and its memory.
 
     `note` says why it was recorded on the CPU instead of the meta device, or what is not as on a GPU; None otherwise.
+    `device` is where it was recorded, and `host` the host's own time, None where that was not measured.
     """
 
     operations: tuple[tuple[Operation, int], ...]
     samples: int
     memory: Memory
     note: str | None = None
+    device: str = "meta"
+    host: HostTime | None = None
 
 
 class OperationRecorder(TorchDispatchMode):
@@ -74,8 +69,8 @@ class OperationRecorder(TorchDispatchMode):
         kwargs = kwargs or {}
         given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)]
         concerns = any(one.device.type == self.device for one in given)
-        if concerns and self.device == "meta" and any(one.device.type == "cpu" for one in given):
-            args, kwargs = tree_map(_to_meta, (args, kwargs))
+        if self.device == "meta":
+            args, kwargs = on_meta(args, kwargs)
         if self.making and concerns and function is torch.ops.aten._local_scalar_dense.default:
             return 1
         try:
@@ -92,72 +87,18 @@ class OperationRecorder(TorchDispatchMode):
         self.counts[operation._replace(phase=phase)] += 1
 
 
+def on_meta(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
+    """The operands of an operation, those on the CPU without values too where one of them has none."""
+    kinds = {one.device.type for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)}
+    return tree_map(_to_meta, (args, kwargs)) if kinds == {"cpu", "meta"} else (args, kwargs)
+
+
 def _to_meta(part: Any) -> Any:
     return part.to("meta") if _is_on(part, "cpu") else part
 
 
 def _is_on(part: Any, device: str) -> bool:
     return isinstance(part, torch.Tensor) and part.device.type == device
-
-
-def record(workload: Workload, half: torch.dtype | None = None, *, training: bool = True) -> Recording:
-    """A training step of a workload, in fp32 or with autocast to `half`; its forward pass alone without `training`.
-
-    Raises InputError that names the operation or the field.
-    """
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        warnings.simplefilter("ignore")  # what is loaded into a tensor without values is a no-op, and says so
-        recorder = OperationRecorder("meta")
-        try:
-            return _record_on("meta", workload, recorder, half, training)
-        except InputError:
-            raise
-        except Exception as error:
-            # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.
-            what = recorder.failed or _named_in(error)
-            note = f"cannot run without values ({what}); recorded from a step on the CPU instead"
-        try:
-            return _record_on("cpu", workload, OperationRecorder("cpu"), half, training, note)
-        except InputError:
-            raise
-        except Exception as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(
-                f"{workload.name}: cannot be recorded, neither on meta ({what}) nor on the CPU: {text}"
-            ) from error
-
-
-def _named_in(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:120]
-
-
-def _record_on(
-    device: str,
-    workload: Workload,
-    recorder: OperationRecorder,
-    half: torch.dtype | None,
-    training: bool,
-    note: str | None = None,
-) -> Recording:
-    batch = one_batch(workload)
-    model = _make_model(workload, recorder).to(device).train(training)
-    if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
-        note = RECURRENT
-    loss_function = workload.loss
-    if isinstance(loss_function, nn.Module):
-        loss_function = copy.deepcopy(loss_function).to(device)
-
-    def loss_of(batch: Any) -> torch.Tensor:
-        if workload.step is not None:
-            return workload.step(model, batch)
-        inputs, targets = pair(batch)
-        outputs = model(inputs)
-        return loss_function(outputs, targets) if training else outputs  # type: ignore[misc]
-
-    samples, batch = length_of(batch), to_device(batch, device)
-    if training:
-        return record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note)
-    return record_forward(model, loss_of, batch, samples, recorder, half, note)
 
 
 def record_forward(
@@ -174,26 +115,9 @@ def record_forward(
         loss_of(batch)
     weights = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in _held_by(model)}
     memory = Memory(weight_bytes=sum(weights.values()), gradient_bytes=0, optimizer_bytes=0, activation_bytes=0)
-    return Recording(operations=tuple(recorder.counts.items()), samples=samples, memory=memory, note=note)
-
-
-def _make_model(workload: Workload, recorder: OperationRecorder) -> nn.Module:
-    """The model, on meta without its weights being allocated; on the CPU where its making looks at values."""
-    model = None
-    if recorder.device == "meta":
-        recorder.making = True
-        try:
-            with torch.device("meta"), recorder:
-                model = workload.model()
-        except Exception:
-            # Made on the CPU below, where a fault of its own comes again.
-            recorder.failed = None
-        recorder.making = False
-        recorder.counts.clear()
-    model = workload.model() if model is None else model
-    if not isinstance(model, nn.Module):
-        raise InputError(f"Workload.model must make a torch.nn.Module, not {type(model).__name__}")
-    return model
+    return Recording(
+        operations=tuple(recorder.counts.items()), samples=samples, memory=memory, note=note, device=recorder.device
+    )
 
 
 def record_step(
@@ -238,7 +162,9 @@ def record_step(
         optimizer_bytes=sum(one.numel() * one.itemsize for one in state if one.ndim),
         activation_bytes=sum(saved.bytes.values()),
     )
-    return Recording(operations=tuple(recorder.counts.items()), samples=samples, memory=memory, note=note)
+    return Recording(
+        operations=tuple(recorder.counts.items()), samples=samples, memory=memory, note=note, device=recorder.device
+    )
 
 
 @contextmanager
@@ -270,35 +196,3 @@ class _Saved:
         if storage._cdata not in self.weights:
             self.bytes[storage._cdata] = storage.nbytes()
         return tensor
-
-
-def one_batch(workload: Workload) -> Any:
-    """A batch as large as a step's. Of a Dataset one sample is read, and the others are taken to be as large."""
-    data = workload.train_data
-    if callable(data) and not isinstance(data, (Dataset, tuple)):
-        data = data()
-    if isinstance(data, tuple):
-        return tensors_of(data, workload.batch_size)  # a feed would copy them
-    feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0, field="Workload.train_data")
-    if not isinstance(data, Dataset):
-        return next(iter(feed.epoch(0, 1)))
-    count = min(workload.batch_size, feed.samples)
-    one = default_collate([data[0]])
-    return map_leaves(one, lambda part: _times(part, count))
-
-
-def tensors_of(data: tuple, batch_size: int) -> tuple[torch.Tensor, ...]:
-    """The first batch of tensors of equal length. Raises InputError where they are none, or empty."""
-    try:
-        check_tensors("Workload.train_data", data)
-    except (TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
-    if not len(data[0]):
-        raise InputError("Workload.train_data makes no batch: it holds 0 samples")
-    return tuple(tensor[:batch_size] for tensor in data)
-
-
-def _times(part: Any, count: int) -> Any:
-    if not isinstance(part, torch.Tensor):
-        return part
-    return part.repeat(count, *[1] * (part.ndim - 1))

@@ -27,7 +27,7 @@ def read_chain(path: Path) -> list[RunFile]:
     last = _read(path)
     for other, run in beside.items():
         if run.resumes == last.run.run_id != run.run_id:
-            raise RecordError(f"{path}: {other.name} goes on with it already; give that one")
+            raise RecordError(f"{path}: {one_line(other.name)} goes on with it already; give that one")
     chain, seen = [last], {last.run.run_id}
     while (earlier := chain[0].run.resumes) is not None:
         found = next((other for other, run in beside.items() if run.run_id == earlier), None)

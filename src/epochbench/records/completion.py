@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from epochbench.records.locks import take
 from epochbench.records.schema import Record
 
 _WHICH = ("kind", "workload", "recipe", "device", "replicate", "epoch")
@@ -20,6 +21,7 @@ def complete(path: Path, records: Iterable[Record]) -> None:
     Nobody else may write to the file any more. Raises OSError.
     """
     with path.open("r+b") as file:
+        take(file.fileno())  # nobody goes on with it meanwhile
         text = file.read()
         size = text.rfind(b"\n") + 1
         there = {_which(line) for line in text[:size].splitlines()}

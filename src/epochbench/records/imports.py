@@ -101,7 +101,8 @@ def _parsed(path: Path) -> Any:
         raise RecordError(f"{path}: {fault}")
     try:
         text = raw.decode("utf-8-sig")
-        return json.loads(text, parse_constant=lambda _: None, parse_float=_finite, parse_int=_in_range)
+        how = {"parse_constant": lambda _: None, "parse_float": _finite, "parse_int": _in_range}
+        return json.loads(text, **how, object_pairs_hook=limits.once)
     except UnicodeDecodeError as error:
         raise RecordError(f"{path}: no UTF-8 at byte {error.start + 1}") from error
     except json.JSONDecodeError as error:
@@ -109,6 +110,8 @@ def _parsed(path: Path) -> Any:
         raise RecordError(f"{path}:{error.lineno}: no JSON at character {error.colno}: {error.msg}{cut}") from error
     except RecursionError as error:
         raise RecordError(f"{path}: nested too deeply") from error
+    except ValueError as error:
+        raise RecordError(f"{path}: {one_line(error)}") from error
 
 
 def _finite(text: str) -> float | None:

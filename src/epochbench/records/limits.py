@@ -44,6 +44,14 @@ def too_many(chunks: Iterable[bytes], most: Most) -> str | None:
     return None
 
 
+def surely_fit(text: str, content: Any) -> bool:
+    """Whether a JSON value is one short object without another in it, nearly all lines are: told in a tenth of the
+    time that `unfit` takes.
+    """
+    flat = isinstance(content, dict) and text.count("{") == 1 and "[" not in text
+    return flat and len(text) <= LONGEST_TEXT and _unfit_names(content) is None
+
+
 def unfit(content: Any) -> str | None:
     """What of a JSON value is longer or deeper than anything of ours, as "field: what"."""
     level = [("", content)]

@@ -69,7 +69,7 @@ def turn(folder: Path) -> Iterator[None]:
     """
     descriptor = None
     with suppress(OSError):  # Windows opens no folders
-        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_DIRECTORY", 0))
     try:
         deadline = time.monotonic() + TURN_SECONDS
         with suppress(OSError):

@@ -143,13 +143,14 @@ def read_run_record(path: Path) -> RunRecord | None:
 
 
 def _lines(path: Path) -> Iterator[bytes]:
-    """The lines of a run file, each with its newline."""
+    """The lines of a run file, each with its newline. Of a file that grows meanwhile no more is read than it held."""
     with regular_file(path, LARGEST_FILE_BYTES) as file:
-        chunks = iter(lambda: file.read(_CHUNK_BYTES), b"")
+        size = os.fstat(file.fileno()).st_size
+        chunks = iter(lambda: file.read(min(_CHUNK_BYTES, size - file.tell())), b"")
         if fault := limits.foreign(file.peek()) or limits.too_many(chunks, MOST):
             raise RecordError(f"{path}: {fault}")
         file.seek(len(codecs.BOM_UTF8) if _has_mark(file) else 0)
-        while line := file.readline(LARGEST_LINE_BYTES + 1):
+        while line := file.readline(min(LARGEST_LINE_BYTES + 1, size - file.tell())):
             yield line
 
 
@@ -201,7 +202,7 @@ def _content(line: bytes) -> Any:
             json.dumps(content, ensure_ascii=False).encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError("half of a surrogate pair in a text") from error
-    if fault := limits.unfit(content):
+    if not limits.surely_fit(text, content) and (fault := limits.unfit(content)):
         raise ValueError(fault)
     return content
 
@@ -267,6 +268,11 @@ def what_is_wrong(error: ValidationError) -> str:
 def one_line(value: object) -> str:
     text = "".join(character if character.isprintable() else " " for character in str(value))
     return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def name_as_text(path: Path) -> str:
+    """The name of a file as UTF-8 can hold it: on Linux it may be any bytes."""
+    return os.fsencode(path.name).decode("utf-8", "replace")
 
 
 def utc_time(value: datetime | str) -> datetime:

@@ -6,7 +6,7 @@ nothing when it is read and exported. NaN and Infinity are no JSON: they are wri
 
 History of the schema
     1   run, epoch, measurement and end.
-    2   prediction: what cards that are not here would take.
+    2   prediction: what cards that are not here would take; in later files with `host_seconds`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,17 @@ Status = Literal["ok", "skipped", "failed", "out_of_memory", "timeout", "interru
 
 
 def _finite_or_none(value: Any) -> Any:
-    if isinstance(value, str):  # "nan" and "inf" are texts that pydantic would make numbers of
-        raise ValueError("a number is wanted, not a text")
+    if isinstance(value, str | bool):  # pydantic would make numbers of true and of the texts "nan" and "inf"
+        raise ValueError("a number is wanted")
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 Finite = Annotated[float | None, BeforeValidator(_finite_or_none)]
-Positive = Annotated[Annotated[float, Field(gt=0, le=1e12)] | None, BeforeValidator(_finite_or_none)]
+LONGEST_SECONDS = 1e12
+"""Some 30,000 years: no time of ours, and no sum of so many, is beyond it."""
+Seconds = Annotated[Annotated[float, Field(ge=0, le=LONGEST_SECONDS)] | None, BeforeValidator(_finite_or_none)]
+Positive = Annotated[Annotated[float, Field(gt=0, le=LONGEST_SECONDS)] | None, BeforeValidator(_finite_or_none)]
+Amount = Annotated[Annotated[float, Field(ge=0)] | None, BeforeValidator(_finite_or_none)]
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -125,12 +129,12 @@ class EpochRecord(Record):
     warmup: bool = False
     steps: Count
     samples: Count
-    seconds: Finite
-    first_batch_seconds: Finite = None
+    seconds: Seconds
+    first_batch_seconds: Seconds = None
     evaluation_steps: Count = 0
-    evaluation_seconds: Finite = None
+    evaluation_seconds: Seconds = None
     mean_loss: Finite = None
-    at_seconds: Finite = None
+    at_seconds: Seconds = None
 
 
 class MeasurementRecord(Record):
@@ -154,7 +158,7 @@ class MeasurementRecord(Record):
     place: Count | None = None
     status: Status
     reason: str | None = None
-    at_seconds: Finite = None
+    at_seconds: Seconds = None
 
     # the work
     sweep_of: str | None = None
@@ -184,32 +188,32 @@ class MeasurementRecord(Record):
     batches_hash: str | None = None
 
     # the start-up: each its own stretch of time, in this order
-    process_seconds: Finite = None
-    context_seconds: Finite = None
-    data_seconds: Finite = None
-    model_seconds: Finite = None
-    first_step_seconds: Finite = None
-    caching_seconds: Finite = None
+    process_seconds: Seconds = None
+    context_seconds: Seconds = None
+    data_seconds: Seconds = None
+    model_seconds: Seconds = None
+    first_step_seconds: Seconds = None
+    caching_seconds: Seconds = None
     caching_samples: Count | None = None
 
     # where the time of a step goes, in a pass of its own, in one replicate of a device; sums over `phase_steps`
     phase_steps: Count | None = None
-    phase_pass_seconds: Finite = None
-    waiting_seconds: Finite = None
-    transfer_seconds: Finite = None
-    forward_seconds: Finite = None
-    backward_seconds: Finite = None
-    optimizer_seconds: Finite = None
-    reading_seconds: Finite = None
+    phase_pass_seconds: Seconds = None
+    waiting_seconds: Seconds = None
+    transfer_seconds: Seconds = None
+    forward_seconds: Seconds = None
+    backward_seconds: Seconds = None
+    optimizer_seconds: Seconds = None
+    reading_seconds: Seconds = None
     compute_only_steps: Count | None = None
-    compute_only_seconds: Finite = None
+    compute_only_seconds: Seconds = None
     single_steps: Count | None = None
-    submit_seconds: Finite = None
-    single_step_seconds: Finite = None
+    submit_seconds: Seconds = None
+    single_step_seconds: Seconds = None
     unread_steps: Count | None = None
-    unread_seconds: Finite = None
-    flops_per_step: Finite = None
-    matmul_flops_per_second: Finite = None
+    unread_seconds: Seconds = None
+    flops_per_step: Amount = None
+    matmul_flops_per_second: Amount = None
     passes_apart_reason: str | None = None
 
     # what else went on
@@ -226,7 +230,7 @@ class MeasurementRecord(Record):
     cudnn_benchmark: bool | None = None
     peak_device_bytes: Count | None = None
     peak_process_bytes: Count | None = None
-    energy_joules: Finite = None
+    energy_joules: Amount = None
     energy_source: str | None = None
     losses: tuple[Finite, ...] = ()
     losses_without_dropout: tuple[Finite, ...] | None = None
@@ -242,8 +246,10 @@ class PredictionRecord(Record):
 
     All times are in seconds; `low` and `high` are of the interval of 90% around `step_seconds`, and likewise of a
     step of the evaluation. `loading_seconds` of a step, as measured here, are in `step_seconds`, and
-    `unstarved_seconds` are without them. `device` is the device of this machine that is such a card, null for the
-    others. Where nothing could be predicted there is one record, without a card, whose `reason` says why.
+    `unstarved_seconds` are without them. `host_seconds` of a step are of Python besides calling torch, as measured
+    here: 0 where there are no more than in ordinary networks, null where it is not known. `device` is the device of
+    this machine that is such a card, null for the others. Where nothing could be predicted there is one record,
+    without a card, whose `reason` says why.
     """
 
     kind: Literal["prediction"] = "prediction"
@@ -257,11 +263,12 @@ class PredictionRecord(Record):
     low: Positive = None
     high: Positive = None
     unstarved_seconds: Positive = None
-    loading_seconds: Finite = None
+    loading_seconds: Seconds = None
+    host_seconds: Seconds = None
     evaluation_step_seconds: Positive = None
     evaluation_low: Positive = None
     evaluation_high: Positive = None
-    limited_by: Literal["compute", "memory", "launches", "loader"] | None = None
+    limited_by: Literal["compute", "memory", "launches", "loader", "host"] | None = None
     memory_bytes: Count | None = None
     card_memory_bytes: Count | None = None
     fits: bool | None = None
@@ -285,7 +292,7 @@ class EndRecord(Record):
     kind: Literal["end"] = "end"
     status: Literal["finished", "interrupted", "failed"]
     reason: str | None = None
-    seconds: Finite = None
+    seconds: Seconds = None
     ended_at: str | None = None
 
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import glob
 import os
-import re
-import unicodedata
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from epochbench.records.frames import Results, frames, hardware
 from epochbench.records.imports import is_benchmark_json, read_benchmark_json
-from epochbench.records.locks import is_taken, take
+from epochbench.records.locks import is_taken
 from epochbench.records.memory import collector_at_rest
-from epochbench.records.runfile import RecordError, RunFile, one_line, read_run_file, run_file, utc_time
+from epochbench.records.runfile import RecordError, RunFile, one_line, read_run_file, run_file
 from epochbench.records.schema import RECORD, Record
+from epochbench.records.writer import RunWriter, new_run_path
 
 __all__ = ["RecordError", "Results", "RunWriter", "load", "new_run_path", "results_of"]
 
@@ -27,93 +24,6 @@ IN_A_FOLDER = ("*.jsonl", "*.json", "runs/*.jsonl", "runs/*.json", "*/[0-9][0-9]
 
 CHOICES = "tuned.json"
 """What `epochbench tune` keeps beside the runs, in the results folder; it holds none."""
-
-
-class RunWriter:
-    """Appends records to a new run file. A batch is one write, on the disk when `write` returns.
-
-    Records that could not be written, on a full disk say, are `waiting` and go before those of the next write.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
-        self._file = os.open(self.path, flags, 0o644)
-        take(self._file)  # so that others see that this run still goes on
-        self._size = os.fstat(self._file).st_size
-        self._torn = False
-        self.waiting: list[Record] = []
-        self.trouble: str | None = None
-        if self._size:
-            self.close()
-            raise FileExistsError(f"{self.path}: a run file is never continued; resume it in a new one")
-
-    def write(self, *records: Record) -> None:
-        """Append the records, a line each. Raises OSError; a write that fails leaves no half line."""
-        self.waiting += records
-        self._mend()
-        data = b"".join(record.model_dump_json(by_alias=True).encode() + b"\n" for record in self.waiting)
-        try:
-            done = 0
-            while done < len(data):
-                done += os.write(self._file, data[done:])
-            os.fsync(self._file)
-        except BaseException:
-            self._torn = True
-            with suppress(OSError):
-                self._mend()
-            raise
-        self._size, self.waiting, self.trouble = self._size + len(data), [], None
-
-    def keep(self, *records: Record) -> bool:
-        """As `write`, but `trouble` says why a write fails, until one succeeds → whether that is news."""
-        known = self.trouble
-        try:
-            self.write(*records)
-        except OSError as error:
-            self.trouble = error.strerror or str(error)
-        return known is None and self.trouble is not None
-
-    def _mend(self) -> None:
-        """Take away what a write that failed left behind: nothing may follow half a line."""
-        if self._torn:
-            os.ftruncate(self._file, self._size)
-            self._torn = False
-
-    def close(self) -> None:
-        """Close the file; a second time does nothing."""
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
-def new_run_path(
-    folder: Path | str, started_at: datetime | str, label: str | None = None, *, below: str = "runs"
-) -> Path:
-    """Make an empty runs/<UTC time>-<label>.jsonl in the results folder → its path; never an existing file.
-
-    `below` is the name of another folder than `runs`; `folder` may be that one itself. Raises ValueError where
-    `started_at` is no ISO 8601 time.
-    """
-    folder = Path(folder)
-    runs = folder if folder.name == below else folder / below
-    runs.mkdir(parents=True, exist_ok=True)
-    name = f"{utc_time(started_at):%Y%m%dT%H%M%SZ}-{_slug(label)}"
-    number = 1
-    while True:
-        path = runs / (f"{name}.jsonl" if number == 1 else f"{name}-{number}.jsonl")
-        try:
-            path.open("x").close()
-        except FileExistsError:
-            number += 1
-        else:
-            return path
-
-
-def _slug(label: str | None) -> str:
-    plain = unicodedata.normalize("NFKD", label or "").encode("ascii", "ignore").decode().lower()
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")[:40].strip("-") or "run"
 
 
 def load(*paths: str | Path | Iterable[str | Path]) -> Results:
@@ -220,11 +130,15 @@ def _unique(files: list[RunFile], problems: list[str]) -> list[RunFile]:
 
 
 def _chains(files: list[RunFile], problems: list[str]) -> list[list[RunFile]]:
-    """A run with those that resume it, in the order of time; chains in the order of their last starts."""
+    """A run with those that resume it, each behind the one that it names; chains in the order of their last starts.
+
+    The clock decides only between runs that resume the same one: it may have been set back.
+    """
     by_id = {file.run.run_id: file for file in files}
+    places = [(*_root(file, by_id, problems), file) for file in files]
     chains: dict[str, list[RunFile]] = {}
-    for file in files:
-        chains.setdefault(_root(file, by_id, problems), []).append(file)
+    for root, _, file in sorted(places, key=lambda place: place[1]):
+        chains.setdefault(root, []).append(file)
     for chain in chains.values():
         last = chain[-1]
         if last.ended == "cut":
@@ -240,9 +154,9 @@ def _past(status: str) -> str:
     return "was interrupted" if status == "interrupted" else status
 
 
-def _root(file: RunFile, by_id: dict[str, RunFile], problems: list[str]) -> str:
-    """The id of the run that this one continues in the end; its own where that run is not here or is no
-    match.
+def _root(file: RunFile, by_id: dict[str, RunFile], problems: list[str]) -> tuple[str, int]:
+    """(the id of the run that this one continues in the end, how many steps behind it); its own id where that run is
+    not here or is no match.
     """
     seen = {file.run.run_id}
     current = file
@@ -254,7 +168,7 @@ def _root(file: RunFile, by_id: dict[str, RunFile], problems: list[str]) -> str:
             break
         if earlier in seen or hardware(other.run) != hardware(file.run):
             problems.append(f"{file.path.name}: not joined to {other.path.name}, which it cannot be resuming")
-            return file.run.run_id
+            return file.run.run_id, 0
         seen.add(earlier)
         current = other
-    return current.run.run_id
+    return current.run.run_id, len(seen) - 1

@@ -49,7 +49,7 @@ def few(rows: pd.DataFrame, most: int) -> pd.DataFrame:
     return rows.iloc[sorted(place.argsort(kind="stable")[:most])]
 
 
-def placed(drawn: pd.DataFrame, *, shared_heading: bool, lane: int = LANE) -> tuple[pd.DataFrame, int]:
+def placed(drawn: pd.DataFrame, *, shared_heading: bool, lane_height: int = LANE) -> tuple[pd.DataFrame, int]:
     """The rows with the `y` of their lane, `heading` and `subheading` above it ("" for none); and the height.
 
     Rows of one workload, recipe and machine stand together, under one heading if it is shared. What all rows
@@ -73,7 +73,7 @@ def placed(drawn: pd.DataFrame, *, shared_heading: bool, lane: int = LANE) -> tu
             subheading = shortened(" · ".join(shortened(part, 34) for part in parts), SUBHEADING_COLUMNS)
             y += (GAP if lanes else 0) + HEADING + (SUBHEADING if subheading else 0)
         lanes.append((y + LANE / 2, heading, subheading))
-        y, before = y + lane, row["group"]
+        y, before = y + lane_height, row["group"]
     places, titles, subtitles = zip(*lanes, strict=True)
     return ordered.assign(y=places, heading=titles, subheading=subtitles), math.ceil(y)
 
@@ -132,9 +132,12 @@ def limits(values: pd.Series, *, least_span: float) -> tuple[float, float]:
     return centre / reach, centre * reach
 
 
-def guide(axes: Axes, y: float) -> None:
-    """The line of a lane."""
+def lane(axes: Axes, y: float, name: str, figure: str, **style: Any) -> None:
+    """A lane's line, its name at the left edge, and at the right one its figure in this style."""
     axes.plot([0, 1], [y, y], color=LINE.light, linewidth=1, zorder=1, transform=axes.get_yaxis_transform())
+    if name:
+        write(axes, 0, y, name, color=SOFT.light)
+    write(axes, WIDTH, y, figure, ha="right", **style)
 
 
 def write(axes: Axes, x: float, y: float, text: str, **style: Any) -> None:

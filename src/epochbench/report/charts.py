@@ -21,8 +21,8 @@ from epochbench.report.canvas import (
     WIDTH,
     canvas,
     few,
-    guide,
     headings,
+    lane,
     limits,
     log_axis,
     placed,
@@ -131,9 +131,8 @@ def job_time_figure(projections: pd.DataFrame) -> Figure:
         coarse = {at: text for at, text in _COARSE.items() if low <= at <= high}
         log_axis(axes, low, high, coarse if len(coarse) >= 3 else _FINE, base=10, keep=None)
         for row in rows.to_dict("records"):
-            guide(axes, row["y"])
-            write(axes, 0, row["y"], shortened(device_word(row["device"]), DEVICE_COLUMNS), color=SOFT.light)
-            write(axes, WIDTH, row["y"], duration(row["job_seconds"]), ha="right")
+            named = shortened(device_word(row["device"]), DEVICE_COLUMNS)
+            lane(axes, row["y"], named, duration(row["job_seconds"]))
             interval(axes, row, "job_seconds", device_shade(row["device"]).light, thick=1.25, cap=0)
         hollow = rows["projected"].map(lambda projected: bool(present(projected)))
         palette = {device: device_shade(device).light for device in rows["device"]}
@@ -159,8 +158,7 @@ def speedup_figure(speedups: pd.DataFrame) -> Figure:
         _name_sides(axes, rows, y=height + AXIS + LANE / 2)
         colours = [_faster(row) for row in rows.to_dict("records")]
         for row, colour in zip(rows.to_dict("records"), colours, strict=True):
-            guide(axes, row["y"])
-            write(axes, WIDTH, row["y"], times(row["speedup"]), ha="right")
+            lane(axes, row["y"], "", times(row["speedup"]))
             interval(axes, row, "speedup", colour, thick=2, cap=4)
         palette = {colour: colour for colour in colours}
         dots(axes, rows.assign(faster=colours), x="speedup", hue="faster", palette=palette,

@@ -15,8 +15,8 @@ from epochbench.report.canvas import (
     WIDTH,
     canvas,
     few,
-    guide,
     headings,
+    lane,
     placed,
     plain_style,
     write,
@@ -57,10 +57,8 @@ def gain_figure(gains: pd.DataFrame) -> Figure:
         for x, side, words in ((RECIPES, "left", "◂ slower"), (WIDTH - VALUES, "right", "faster ▸")):
             write(axes, x, height + AXIS + LANE / 2, words, ha=side, color=SOFT.light, fontsize=12)
         for row in rows.to_dict("records"):
-            guide(axes, row["y"])
-            write(axes, 0, row["y"], shortened(row["label"], RECIPE_COLUMNS), color=SOFT.light)
             ink = device_ink(row["of"]) if row["verdict"] in SETTLED else SOFT
-            write(axes, WIDTH, row["y"], times(row["speedup"]), ha="right", color=ink.light)
+            lane(axes, row["y"], shortened(row["label"], RECIPE_COLUMNS), times(row["speedup"]), color=ink.light)
             interval(axes, row, "speedup", row["colour"], thick=2, cap=4)
         palette = {colour: colour for colour in rows["colour"]}
         dots(axes, rows, x="speedup", hue="colour", palette=palette, hollow=rows["low"].isna() | rows["high"].isna())

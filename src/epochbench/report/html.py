@@ -29,7 +29,7 @@ from epochbench.records.schema import PHASES
 from epochbench.report import evidence, facts, tables
 from epochbench.report.answers import answers, summary
 from epochbench.report.break_even import break_even
-from epochbench.report.costs import cost_table
+from epochbench.report.costs import cost_table, split_prices
 from epochbench.report.energy import energy_table
 from epochbench.report.gains import diagnosis_table, gain_table
 from epochbench.report.palette import SHADES
@@ -127,7 +127,7 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
     races = shown_races(shown, jobs)
     figures = read_published(Path(published)) if published is not None else []
     predicted = _by_workload(predictions(shown), shown.runs)
-    of_cards, prices = _prices(prices, set(predicted["card"].dropna()))
+    of_cards, prices = split_prices(prices, predicted, jobs["device"])
     cards = answers(compared, jobs, shown.measurements, published_context(figures), held_back, predicted)
     script, _, _ = _environment().loader.get_source(_environment(), "page.js")
     return {
@@ -172,12 +172,6 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
         "csv_name": CSV_NAME,
         "csv_rows": len(everything),
     } | _charts(compared, jobs, steps, gained, races, predicted)
-
-
-def _prices(prices: Prices, cards: set[str]) -> tuple[Prices, Prices]:
-    """(the prices of cards that are predicted, the others)."""
-    of_cards = {name.lower(): price for name, price in prices.items() if name.lower() in cards}
-    return of_cards, {name: price for name, price in prices.items() if name.lower() not in cards}
 
 
 def _charts(

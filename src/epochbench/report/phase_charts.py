@@ -17,8 +17,8 @@ from epochbench.report.canvas import (
     WIDTH,
     canvas,
     few,
-    guide,
     headings,
+    lane,
     limits,
     linear_axis,
     log_axis,
@@ -86,7 +86,7 @@ def phase_chart(phases: pd.DataFrame) -> str:
 def phase_figure(phases: pd.DataFrame) -> Figure:
     """A lane a device; each workload's longest step is as wide as the axis. A mark shows the epochs' own step."""
     with plain_style():
-        rows, height = placed(few(stacked(phases), MOST_LANES), shared_heading=True, lane=LANE + NOTE)
+        rows, height = placed(few(stacked(phases), MOST_LANES), shared_heading=True, lane_height=LANE + NOTE)
         figure, axes = canvas(height, left=DEVICES)
         linear_axis(axes, 0, 1, {0: "0", 0.25: "25%", 0.5: "50%", 0.75: "75%", 1: "100%"})
         for row in rows.to_dict("records"):
@@ -163,9 +163,8 @@ def rate_figure(phases: pd.DataFrame) -> Figure:
         log_axis(axes, low, high, tens if len(tens) >= 3 else _RATES, base=10, keep=None)
         for row in rows.to_dict("records"):
             colour = device_shade(row["device"]).light
-            guide(axes, row["y"])
-            write(axes, 0, row["y"], shortened(device_word(row["device"]), DEVICE_COLUMNS), color=SOFT.light)
-            write(axes, WIDTH, row["y"], significant(row["rate"]), ha="right")
+            named = shortened(device_word(row["device"]), DEVICE_COLUMNS)
+            lane(axes, row["y"], named, significant(row["rate"]))
             if present(row["compute_rate"]) is not None:
                 rate, most = row["rate"], row["compute_rate"]
                 axes.plot([rate, most], [row["y"]] * 2, color=colour, linewidth=2, zorder=3)

@@ -7,7 +7,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from epochbench.report.canvas import LANE, WIDTH, canvas, guide, plain_style, write
+from epochbench.report.canvas import LANE, canvas, lane, plain_style
 from epochbench.report.charts import DOT_AREA, DRAWABLE, drawable, ratio_axis
 from epochbench.report.palette import ACCELERATOR_INK, PAGE, SOFT
 from epochbench.report.predictions import ABOUT, speedup_text
@@ -46,9 +46,8 @@ def prediction_figure(rows: pd.DataFrame) -> Figure:
         figure, axes = canvas(LANE * len(rows), left=CARDS)
         ratio_axis(axes, rows)
         for row in rows.to_dict("records"):
-            guide(axes, row["y"])
-            write(axes, 0, row["y"], shortened(row["card_name"], CARD_COLUMNS), color=SOFT.light)
-            write(axes, WIDTH, row["y"], f"{ABOUT}{times(row['speedup'])}", ha="right", color=SOFT.light)
+            card, ratio = shortened(row["card_name"], CARD_COLUMNS), f"{ABOUT}{times(row['speedup'])}"
+            lane(axes, row["y"], card, ratio, color=SOFT.light)
             ends = [row["low"], row["high"]]
             axes.plot(
                 ends, [row["y"]] * 2, color=ACCELERATOR_INK.light, linewidth=1.5, linestyle=(0, (2, 2)), zorder=3

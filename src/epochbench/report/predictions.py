@@ -4,25 +4,36 @@ has the mark ≈ before it, and each heading the word predicted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from epochbench.analysis.sides import Row, plain_rows
 from epochbench.report.tables import Figure, Table, made_table
 from epochbench.report.terminal import duration, printable
-from epochbench.report.wording import DASH, clean, device_word, scaled, significant, speedup_words
+from epochbench.report.wording import (
+    DASH,
+    clean,
+    columns_of,
+    decimal_size,
+    device_word,
+    scaled,
+    shortened,
+    significant,
+    speedup_words,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.table import Table as TerminalTable
+    from rich.console import Group
 
 ABOUT = "≈"
 IN_TERMINAL = ("t4", "rtx4090", "a100-80gb")
 """Of all the cards those that a terminal has room for: rented cheaply, under one's desk, in a data centre."""
+GAP, CARD_COLUMNS = 2, 20
 SAME = 1.1
 """Speedups that differ by less are no reason to choose a card."""
 LIMITS = {"compute": "its arithmetic", "memory": "its memory’s bandwidth", "launches": "launches by the host",
-          "loader": "the loader here"}  # fmt: skip
+          "loader": "the loader here", "host": "Python on the host"}  # fmt: skip
 
 
 def prediction_table(predictions: pd.DataFrame, prices: Mapping[str, float]) -> Table:
@@ -60,7 +71,7 @@ def _row(row: Row, prices: Mapping[str, float], measured: bool) -> list[str]:
         *([Figure(_about(significant(cost)), cost)] if prices else []),
         Figure(_about(step), row["predicted_step_seconds"]), _unstarved(row),
         *(_measured(row, error) if measured else []),
-        LIMITS.get(row["limited_by"], DASH), _fits(row),
+        _limit(row, DASH), _fits(row),
     ]  # fmt: skip
 
 
@@ -80,6 +91,23 @@ def _measured(row: Row, error: str | None) -> list[str]:
     return [Figure(significant(seconds * 1e3), seconds), Figure(words, row["error"])]
 
 
+def _limit(row: Row, unknown: str) -> str:
+    words = LIMITS.get(row["limited_by"], unknown)
+    host = row["host_seconds"] if row["limited_by"] == "host" else None
+    return words if host is None else f"{words}, {duration(host)} a step"
+
+
+def host_lines(predictions: Sequence[Row]) -> list[str]:
+    """What Python takes of the host, a line a workload in which that is more than usual."""
+    said = [
+        f"{clean(row['workload'])}: Python in its model or its step takes {duration(row['host_seconds'])} of the "
+        "host in each step, as measured here; no card shortens that"
+        for row in predictions
+        if row["host_seconds"]
+    ]
+    return list(dict.fromkeys(said))
+
+
 def _ends(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"[{significant(low * 1e3)}, {significant(high * 1e3)}]"
 
@@ -95,11 +123,8 @@ def speedup_text(row: Row) -> str:
 
 
 def _fits(row: Row) -> str:
-    needed, holds = (
-        None if row[name] is None else significant(row[name] / 1e9)
-        for name in ("predicted_memory_bytes", "card_memory_bytes")
-    )
-    return {True: "yes", False: f"no: {ABOUT}{needed} GB, and it has {holds} GB"}.get(row["fits"], DASH)
+    needed, holds = (decimal_size(row[name]) for name in ("predicted_memory_bytes", "card_memory_bytes"))
+    return {True: "yes", False: f"no: {ABOUT}{needed}, and it has {holds}"}.get(row["fits"], DASH)
 
 
 def prediction_notes(predictions: pd.DataFrame) -> list[str]:
@@ -110,7 +135,7 @@ def prediction_notes(predictions: pd.DataFrame) -> list[str]:
         for row in plain_rows(predictions)
         if row["note"] or row["card"] is None
     ]  # fmt: skip
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys([*host_lines(plain_rows(predictions)), *said]))
 
 
 def prediction_sentence(rows: Sequence[Row]) -> str | None:
@@ -123,7 +148,7 @@ def prediction_sentence(rows: Sequence[Row]) -> str | None:
     ordered = sorted(able, key=lambda row: row["predicted_speedup"])
     slowest, fastest = ordered[0], ordered[-1]
     if len(able) > 1 and fastest["predicted_speedup"] < SAME * slowest["predicted_speedup"]:
-        limit = LIMITS.get(fastest["limited_by"], "what all have in common")
+        limit = _limit(fastest, "what all have in common")
         return f"Predicted, not measured: {_job(fastest, 'any known card')}, limited by {limit}"
     ends = [slowest] if slowest is fastest else [slowest, fastest]
     return f"Predicted, not measured: {' and '.join(_job(row, clean(row['card_name'])) for row in ends)}"
@@ -133,25 +158,47 @@ def _job(row: Row, where: str) -> str:
     return f"{_about(duration(row['predicted_job_seconds']))} on {where} ({speedup_text(row)})"
 
 
-def terminal_table(predictions: Sequence[Row]) -> TerminalTable | None:
-    """A few cards, for the machine of these rows, under a title; None where none of them was predicted."""
-    from rich.table import Table as TerminalTable
+def terminal_table(predictions: Sequence[Row], width: int) -> Group | None:
+    """A few cards, for the machine of these rows, under a title; None where none of them was predicted.
+
+    No figure is torn: where the columns are wider than the terminal, intervals get lines of their own; where they
+    still are, the last cards are left out.
+    """
+    from rich.console import Group
+    from rich.table import Table
 
     rows = {(row["workload"], row["card"]): row for row in predictions if row["card"] in IN_TERMINAL}
     if not rows:
         return None
     names = {card: row["card_name"] for (_, card), row in rows.items()}
-    table = TerminalTable(
-        title="what a GPU would do (predicted, not measured)", title_justify="left", title_style="",
-        box=None, pad_edge=False, padding=(0, 2, 0, 0), collapse_padding=True,
-    )  # fmt: skip
-    table.add_column("", overflow="fold")
-    cards = [card for card in IN_TERMINAL if card in names]
-    for card in cards:
-        table.add_column(f"predicted\n{printable(names[card])}", justify="right")
-    for workload in dict.fromkeys(row["workload"] for row in rows.values()):
-        table.add_row(printable(workload), *(_cell(rows.get((workload, card))) for card in cards))
-    return table
+    workloads = {name: shortened(name, width // 3) for name in dict.fromkeys(name for name, _ in rows)}
+    room = width - max(columns_of(short) for short in workloads.values())
+    for between in (" ", "\n"):
+        columns = [_column(card, names[card], workloads, rows, between) for card in IN_TERMINAL if card in names]
+        if sum(map(_needed, columns)) <= room:
+            break
+    while len(columns) > 1 and sum(map(_needed, columns)) > room:
+        del columns[-1]
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), collapse_padding=True)
+    table.add_column("", no_wrap=True)
+    for header, *_ in columns:
+        table.add_column(header, justify="right", no_wrap=len(columns) > 1)
+    for place, short in enumerate(workloads.values(), start=1):
+        table.add_row(short, *(column[place] for column in columns))
+    return Group("what a GPU would do (predicted, not measured)", table)
+
+
+def _column(
+    card: str, name: str, workloads: Iterable[str], rows: Mapping[tuple[str, str], Row], between: str
+) -> list[str]:
+    """A card's header and its cells, with what stands between a speedup and its interval."""
+    cells = [_cell(rows.get((workload, card))).replace(" [", f"{between}[") for workload in workloads]
+    return [f"predicted\n{shortened(name, CARD_COLUMNS)}", *cells]
+
+
+def _needed(column: Sequence[str]) -> int:
+    """The columns of a terminal that a table's column takes."""
+    return GAP + max(columns_of(line) for cell in column for line in cell.split("\n"))
 
 
 def _cell(row: Row | None) -> str:

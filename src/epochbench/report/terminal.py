@@ -25,6 +25,7 @@ NO_RUNS = "no runs yet: `pytest bench --benchmark-only` measures here and writes
 
 MOST_MACHINES = 20
 MINUTE = 60
+SEVERAL = "device"
 LEGEND = "epoch: training alone; job: start-up, epochs, evaluations; ~ projected"
 OTHERS = "the speedup under each recipe: `epochbench table --format markdown`"
 
@@ -145,13 +146,13 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
 
 def _say_predicted(console: Console, foretold: Sequence[Row], here: Sequence[Row]) -> None:
     """What cards that are not here would take, where no GPU was measured; else prediction against measurement."""
-    from epochbench.report.predictions import check_lines, terminal_table
+    from epochbench.report.predictions import check_lines, host_lines, terminal_table
 
     measured = any(row["speedup"] is not None for row in here)
-    if not measured and (table := terminal_table(foretold)) is not None:
+    if not measured and (table := terminal_table(foretold, console.width)) is not None:
         console.print(table)
         console.print()
-    _say(console, check_lines(foretold))
+    _say(console, [*host_lines(foretold), *check_lines(foretold)])
 
 
 def _say(console: Console, lines: Sequence[str]) -> None:
@@ -185,12 +186,15 @@ def jobs_of(results: Results, rows: Sequence[Row]) -> Jobs:
 
 
 def _table(rows: Sequence[Row], jobs: Jobs) -> Table:
-    """Epochs in seconds; the jobs all as hh:mm:ss where the longest takes a minute or more, else in seconds too."""
+    """Epochs in seconds; the jobs all as hh:mm:ss where the longest takes a minute or more, else in seconds too.
+
+    A contender that has no time in any row has no column.
+    """
     from rich import box
     from rich.table import Table
 
     contenders = {row["device"] for row in rows}
-    contender = device_word(contenders.pop()) if len(contenders) == 1 else "device"
+    contender = device_word(contenders.pop()) if len(contenders) == 1 else SEVERAL
     sides = [[_job(row, row[side], jobs) for side in ("baseline", "device")] for row in rows]
     longest = max((one.job_seconds or 0.0 for both in sides for one in both if one is not None), default=0.0)
     clocks = longest >= MINUTE
@@ -198,11 +202,14 @@ def _table(rows: Sequence[Row], jobs: Jobs) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     table.add_column("workload\n  data, weights", ratio=5, overflow="fold")
     table.add_column("verdict", ratio=5, overflow="fold")
-    for word in (device_word(rows[0]["baseline"]), contender):
+    timed = [place for place in (0, 1) if place == 0 or any(both[1] is not None for both in sides)]
+    for word in [(device_word(rows[0]["baseline"]), contender)[place] for place in timed]:
         table.add_column(f"{word} epoch (s)\njob ({unit})", justify="right", no_wrap=True)
     for row, both in zip(rows, sides, strict=True):
         verdict = printable(verdict_words(row)).replace(" [", "\n[")
-        table.add_row(_workload(row), verdict, *(_times(one, clocks) for one in both))
+        if contender == SEVERAL and not verdict.startswith(device_word(row["device"])):
+            verdict = f"{device_word(row['device'])}: {verdict}"
+        table.add_row(_workload(row), verdict, *(_times(both[place], clocks) for place in timed))
     return table
 
 

@@ -18,6 +18,7 @@ MOST_MARKS = 4
 
 # Characters that turn the direction of the text after them or beside them.
 _DIRECTION = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)])
+_DECIMAL_UNITS = (("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _STATUSES = {"out_of_memory": "out of memory", "timeout": "timed out"}
 
 
@@ -56,11 +57,16 @@ def shortened(text: object, columns: int) -> str:
     if len(text) > 8 * columns:  # of a very long text only the ends are worth cleaning
         text = f"{text[: 4 * columns]}…{text[-4 * columns :]}"
     text = clean(text)
-    if sum(map(_columns, text)) <= columns:
+    if columns_of(text) <= columns:
         return text
     head = _upto(text, (columns - 1) * 2 // 3)
-    tail = _upto(text[::-1], columns - 1 - sum(map(_columns, head)))[::-1]
+    tail = _upto(text[::-1], columns - 1 - columns_of(head))[::-1]
     return f"{head}…{tail}"
+
+
+def columns_of(text: str) -> int:
+    """How many columns of a terminal the text takes at most."""
+    return sum(map(_columns, text))
 
 
 def _columns(character: str) -> int:
@@ -146,6 +152,15 @@ def whole(number: float | None, missing: str = DASH) -> str:
 def gibibytes(size: int | None) -> str:
     size = present(size)
     return UNKNOWN if size is None else f"{size / 2**30:,.1f}"
+
+
+def decimal_size(size: float | None) -> str:
+    """Bytes as data sheets count them: 16 GB, 1.25 GB, 482 MB, 26 kB, 698 B; – where there is none."""
+    size = present(size)
+    if size is None:
+        return DASH
+    unit, of_unit = next((one for one in _DECIMAL_UNITS if size >= 0.9995 * one[1]), ("B", 1))
+    return f"{whole(size / of_unit) if size >= 999.5e9 else f'{size / of_unit:.3g}'} {unit}"
 
 
 def moment(started_at: object) -> str:

@@ -6,6 +6,7 @@ The file is read as one from someone else's machine, and written whole or not at
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from epochbench.recipe import ALL_CPUS, TUNED, Compile, Recipe
 from epochbench.records.locks import turn
 from epochbench.records.runfile import RecordError, one_line, regular_file, what_is_wrong
 from epochbench.records.store import CHOICES
+from epochbench.records.writer import sync_names
 
 SCHEMA_VERSION = 1
 LARGEST_FILE_BYTES = 2**20
@@ -129,14 +131,15 @@ def keep_choice(folder: Path, choice: Choice) -> Path:
 def _keep_choice(folder: Path, choice: Choice) -> Path:
     others = [one for one in read_choices(folder) if one.place != choice.place]
     path = folder / CHOICES
-    aside = path.with_name(f".{CHOICES}.{os.getpid()}")
+    aside = path.with_name(f".{CHOICES}.{secrets.token_hex(4)}")
     text = _Choices(choices=[*others, choice][-MOST_CHOICES:]).model_dump_json(by_alias=True, indent=1)
     try:
-        with aside.open("w", encoding="utf-8") as file:
+        with aside.open("x", encoding="utf-8") as file:  # never through a link that somebody put there
             file.write(f"{text}\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
+        sync_names(path)
     except BaseException:
         with suppress(OSError):
             aside.unlink()

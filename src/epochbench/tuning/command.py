@@ -18,6 +18,7 @@ from epochbench.measure import probing, worker
 from epochbench.measure.contenders import Records
 from epochbench.measure.parcel import pack
 from epochbench.measure.run_facts import end_record, new_run_id, run_record
+from epochbench.measure.termination import EXIT_CODE, Termination
 from epochbench.progress import sentence
 from epochbench.recipe import ARTICLE
 from epochbench.records.schema import RunRecord
@@ -65,8 +66,9 @@ def tune(
         sys.stdout.flush()  # a candidate takes a minute, and the reader may be a pipe
 
     def keep(records: Records) -> None:
-        if writer.keep(*records):
-            tell(f"{writer.path} cannot be written ({writer.trouble}); the search goes on, and tries again")
+        path = writer.path
+        if news := writer.keep(*records):
+            tell(f"{path} {news}")
 
     racing = Racing(
         workload=workload,
@@ -74,13 +76,16 @@ def tune(
         began=began,
         on_records=keep,
         on_standing=show,
+        run_file=lambda: writer.path,
         prepare=prepare,
     )
     search = Search(racing=racing, budget_seconds=budget_seconds, on_trial=lambda trial: tell(trial_line(trial)))
     status, reason = "failed", "the search did not end"
+    termination = Termination()
     try:
+        termination.listen()
         result = search.run()
-        status, reason = ("interrupted", "Ctrl-C") if result.interrupted else ("finished", None)
+        status, reason = ("interrupted", result.interrupted) if result.interrupted else ("finished", None)
     except NotMeasured as error:
         reason = error.reason
         line("")
@@ -94,14 +99,27 @@ def tune(
         line("")
         seconds = time.monotonic() - began
         keep([end_record(run, status, reason, seconds)])
+        rescued = writer.rescue() if writer.trouble is not None else None
         with suppress(OSError):
             writer.close()
+        termination.leave()
     _conclude(result, workload, facts, found["software"]["torch"], seconds, folder, say)
     if writer.trouble is not None:
-        what = f"{len(writer.waiting)} records could not be written to {writer.path}: {writer.trouble}"
-        say(f"epochbench: {what}", sys.stderr)
+        say(f"epochbench: {unwritten(writer, rescued)}", sys.stderr)
         return FAILED
     say(f"took {duration(seconds)}; its measurements are in {writer.path}")
+    return _exit_code(result, termination)
+
+
+def unwritten(writer: RunWriter, rescued: Path | None) -> str:
+    """What became of the records that are not in their file."""
+    what = f"{writer.path} could not be written ({writer.trouble})"
+    return f"{what}; the whole run is in {rescued}" if rescued else f"{what}: {len(writer.waiting)} records are lost"
+
+
+def _exit_code(result: Found, termination: Termination) -> int:
+    if termination.came:
+        return EXIT_CODE
     return INTERRUPTED if result.interrupted else 0
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from epochbench.analysis.sides import Side
-from epochbench.measure.contenders import Contender, Hooks, RaceOptions, Records, Standing
+from epochbench.measure.contenders import Contender, Hooks, RaceOptions, Records, Standing, counted_on
 from epochbench.measure.race import race
 from epochbench.recipe import Recipe
 from epochbench.records.schema import EpochRecord, MeasurementRecord
@@ -32,7 +33,8 @@ class OutOfTime(Exception):
 class Racing:
     """Races of one workload on one device, which began at `began` of `clock`, in seconds.
 
-    `on_records` is told all records, with replicates that count on over the races, so that one run file holds them.
+    `on_records` is told all records, with replicates that count on over the races, so that one run file holds them;
+    `run_file` says which that is now.
     `cost_seconds` is what a measurement of a recipe took in its last race, by its name, and `preparing_seconds` what
     went before the first measurement of the last race.
     """
@@ -41,6 +43,7 @@ class Racing:
     device: str
     on_records: Callable[[Records], None] = lambda records: None
     on_standing: Callable[[Standing], None] = lambda standing: None
+    run_file: Callable[[], Path | None] = lambda: None
     prepare: Callable[[], Any] | None = None
     began: float = field(default_factory=time.monotonic)
     clock: Callable[[], float] = time.monotonic
@@ -57,7 +60,12 @@ class Racing:
         watch = _Watch(self, deadline)
         contenders = [Contender(device=self.device, recipe=recipe) for recipe in recipes]
         options = RaceOptions(replicates=replicates, run_began=self.began)
-        hooks = Hooks(on_records=watch.on_records, on_standing=watch.on_standing)
+        hooks = Hooks(
+            on_records=watch.on_records,
+            on_standing=watch.on_standing,
+            run_file=self.run_file(),
+            replicates_before=self._replicates,
+        )
         try:
             self.race(self.workload, contenders, options, hooks, prepare=self.prepare)
         finally:
@@ -68,9 +76,7 @@ class Racing:
 
     def tell(self, records: Records) -> None:
         """Pass records on, their replicates counted over all the races of the search."""
-        numbered = [one.replicate for one in records]
-        changed = [None if one is None else {"replicate": one + self._replicates} for one in numbered]
-        self.on_records([one.model_copy(update=new) for one, new in zip(records, changed, strict=True)])
+        self.on_records(counted_on(records, self._replicates))
 
     def _side(self, recipe: str, records: Records) -> Side:
         """What a recipe did in one race, as the analysis takes it."""

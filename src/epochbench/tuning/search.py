@@ -46,14 +46,14 @@ class Trial:
 class Found:
     """What a search chose. `row` are the choice's figures over the article's loop, None where it is that loop.
 
-    `confirmed` says that they come from the last race, which an interrupted search does not reach; `reason` says
-    why what was kept was given up in the end.
+    `confirmed` says that they come from the last race, which an interrupted search does not reach, and `interrupted`
+    by what it was; `reason` says why what was kept was given up in the end.
     """
 
     recipe: Recipe
     row: Row | None = None
     confirmed: bool = True
-    interrupted: bool = False
+    interrupted: str | None = None
     reason: str | None = None
 
 
@@ -72,7 +72,7 @@ class Search:
     def run(self) -> Found:
         """Search. Raises NotMeasured where the article's loop cannot be measured, InputError for a budget too small.
 
-        Ctrl-C ends the search with what was found so far.
+        Ctrl-C and SIGTERM end the search with what was found so far.
         """
         self._end = self.racing.began + self.budget_seconds
         try:
@@ -84,8 +84,8 @@ class Search:
                     self._sides[side.recipe] = side
                 self.on_trial(trial)
             return self._confirm()
-        except KeyboardInterrupt:
-            return self._interrupted()
+        except KeyboardInterrupt as error:
+            return self._interrupted(str(error) or "Ctrl-C")
 
     def _begin(self) -> None:
         """Measure the article's loop once, which tells what a race takes."""
@@ -155,18 +155,18 @@ class Search:
         row, reason = self._judged(sides[ARTICLE.name], sides[best.name])
         return Found(recipe=ARTICLE, reason=reason) if reason else Found(recipe=best, row=row)
 
-    def _interrupted(self) -> Found:
+    def _interrupted(self, by: str) -> Found:
         """What was kept so far, against the article's loop of an earlier race: neither paired nor confirmed."""
         best = recipe_of(self.kept)
         if not self.kept:
-            return Found(recipe=ARTICLE, confirmed=False, interrupted=True)
+            return Found(recipe=ARTICLE, confirmed=False, interrupted=by)
         base, side = self._sides[ARTICLE.name], self._sides[best.name]
         found = speedup(*([one.sample_seconds(number) for number in one.ok] for one in (base, side)), paired=False)
         row = gain(base, side) | {"speedup": found.ratio, "low": found.low, "high": found.high}
         if found.low is None or found.low <= 1:
             reason = "it was not faster than the article's loop of the first race beyond the noise"
-            return Found(recipe=ARTICLE, confirmed=False, interrupted=True, reason=reason)
-        return Found(recipe=best, row=row, confirmed=False, interrupted=True)
+            return Found(recipe=ARTICLE, confirmed=False, interrupted=by, reason=reason)
+        return Found(recipe=best, row=row, confirmed=False, interrupted=by)
 
 
 def why_dropped(row: Row, parity: str) -> str | None:

@@ -1,0 +1,154 @@
+"""A Workload's step: its model, batch and loss made on torch's meta device, and recorded there.
+
+A model that cannot run there, since what it does depends on values, is recorded from one real step on the CPU.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.data import Dataset, default_collate
+
+from epochbench.batches import length_of
+from epochbench.culprit import held
+from epochbench.errors import InputError
+from epochbench.loading import open_feed
+from epochbench.prediction.recorder import OperationRecorder, Recording, record_forward, record_step
+from epochbench.training import pair, to_device
+from epochbench.workload import Workload, check_tensors
+
+RECURRENT = "recurrent layers are predicted step by step, which is slower than cuDNN runs them"
+
+
+def record(workload: Workload, half: torch.dtype | None = None, *, training: bool = True) -> Recording:
+    """A training step of a workload, in fp32 or with autocast to `half`; its forward pass alone without `training`.
+
+    Raises InputError that names the operation or the field.
+    """
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")  # what is loaded into a tensor without values is a no-op, and says so
+        recorder = OperationRecorder("meta")
+        try:
+            return _record_on("meta", workload, recorder, half, training)
+        except InputError:
+            raise
+        except Exception as error:
+            # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.
+            what = recorder.failed or _named_in(error)
+            note = f"cannot run without values ({what}); recorded from a step on the CPU instead"
+        try:
+            return _record_on("cpu", workload, OperationRecorder("cpu"), half, training, note)
+        except InputError:
+            raise
+        except Exception as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise InputError(
+                f"{workload.name}: cannot be recorded, neither on meta ({what}) nor on the CPU: {text}"
+            ) from error
+
+
+def _named_in(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:120]
+
+
+def _record_on(
+    device: str,
+    workload: Workload,
+    recorder: OperationRecorder,
+    half: torch.dtype | None,
+    training: bool,
+    note: str | None = None,
+) -> Recording:
+    model, loss_of, batch, samples = prepare(device, workload, recorder, training)
+    if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
+        note = RECURRENT
+    if training:
+        return record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note)
+    return record_forward(model, loss_of, batch, samples, recorder, half, note)
+
+
+def prepare(
+    device: str, workload: Workload, recorder: OperationRecorder, training: bool, *, values: bool = False
+) -> tuple[nn.Module, Callable[[Any], Any], Any, int]:
+    """(the model on the device, what makes the loss of a batch, a batch, its samples); without `training` what makes
+    the outputs.
+
+    With `values` the batch is one of the data's own where what it holds matters: on the CPU, and where a part of it
+    is no tensor, a text say.
+    """
+    batch = one_batch(workload)
+    if values and (device == "cpu" or not all(isinstance(one, torch.Tensor) for one in tree_leaves(batch))):
+        batch = one_batch(workload, whole=True)
+    model = _make_model(workload, recorder).to(device).train(training)
+    loss_function = workload.loss
+    if isinstance(loss_function, nn.Module):
+        loss_function = _copied(workload).to(device)
+
+    def loss_of(batch: Any) -> torch.Tensor:
+        if workload.step is not None:
+            return workload.step(model, batch)
+        inputs, targets = pair(batch)
+        outputs = model(inputs)
+        return loss_function(outputs, targets) if training else outputs  # type: ignore[misc]
+
+    return model, loss_of, to_device(batch, device), length_of(batch)
+
+
+def _copied(workload: Workload) -> Any:
+    """Its loss, which is not to be changed. Raises InputError naming what in it cannot be copied."""
+    try:
+        return copy.deepcopy(workload.loss)
+    except TypeError as error:
+        what = f"{workload.name}: Workload.loss {held(workload.loss)}, which cannot be copied ({error})"
+        raise InputError(f"{what}; give a function, or a loss that makes it when it is called") from error
+
+
+def _make_model(workload: Workload, recorder: OperationRecorder) -> nn.Module:
+    """The model, on meta without its weights being allocated; on the CPU where its making looks at values."""
+    model = None
+    if recorder.device == "meta":
+        recorder.making = True
+        try:
+            with torch.device("meta"), recorder:
+                model = workload.model()
+        except Exception:
+            # Made on the CPU below, where a fault of its own comes again.
+            recorder.failed = None
+        recorder.making = False
+        recorder.counts.clear()
+    model = workload.model() if model is None else model
+    if not isinstance(model, nn.Module):
+        raise InputError(f"Workload.model must make a torch.nn.Module, not {type(model).__name__}")
+    return model
+
+
+def one_batch(workload: Workload, *, whole: bool = False) -> Any:
+    """A batch as large as a step's. Of a Dataset one sample is read, and the others are taken to be like it, unless
+    the `whole` batch is asked for.
+    """
+    data = workload.train_data
+    if callable(data) and not isinstance(data, (Dataset, tuple)):
+        data = data()
+    if isinstance(data, tuple):
+        return tensors_of(data, workload.batch_size)  # a feed would copy them
+    feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0, field="Workload.train_data")
+    if whole or not isinstance(data, Dataset):
+        return next(iter(feed.epoch(0, 1)))
+    return default_collate([data[0]] * min(workload.batch_size, feed.samples))
+
+
+def tensors_of(data: tuple, batch_size: int) -> tuple[torch.Tensor, ...]:
+    """The first batch of tensors of equal length. Raises InputError where they are none, or empty."""
+    try:
+        check_tensors("Workload.train_data", data)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+    if not len(data[0]):
+        raise InputError("Workload.train_data makes no batch: it holds 0 samples")
+    return tuple(tensor[:batch_size] for tensor in data)
