@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,13 @@ import pytest
 
 from epochbench.datasets import DataError, DataOptions, check_folder
 from epochbench.errors import InputError
-from epochbench.measure import probing, worker
 from epochbench.measure.contenders import Contender, Hooks, Lane
-from epochbench.measure.parcel import pack
 from epochbench.measure.race import race
 from epochbench.measure.run_facts import run_record
 from epochbench.measure.termination import Termination
 from epochbench.predicting import predictions
 from epochbench.progress import ProgressLine
+from epochbench.pytest_devices import probe_devices, report_loading, require_gpu
 from epochbench.pytest_options import race_options, recorded_options
 from epochbench.pytest_summary import RunLog, summarize
 from epochbench.recipe import RECIPES, TUNED, Recipe
@@ -31,8 +30,6 @@ from epochbench.report.terminal import printable
 from epochbench.resuming import Resumed, open_run
 from epochbench.tuning.choices import Choice, chosen, device_name, read_choices
 from epochbench.workload import Workload
-
-PROBE_SECONDS = 120.0
 
 
 class RaceSession:
@@ -71,10 +68,13 @@ class RaceSession:
         except DataError as error:
             raise pytest.UsageError(f"--race-data: {error}") from error
         self.resumed = self._read_resumed()
-        found = self._probe()
+        self.progress.say("looking at the devices")
+        with nullcontext() if self.disabled else report_loading():
+            found = probe_devices(self._devices(), isolated=self.options.isolated, prepare=self.prepare)
+        self.progress.clear()
         self.facts = {facts["device"]: facts for facts in found["devices"]}
         if self.config.getoption("race_require_gpu"):
-            self._require_gpu()
+            require_gpu(self.facts.values())
         if TUNED.name in self._recipes():
             self._read_choices()
         if not self.disabled:
@@ -106,36 +106,6 @@ class RaceSession:
         """The recipes that a selected race has."""
         used = {case for cases in self.selected.values() for case in cases}
         return list(dict.fromkeys(recipe for case, (_, recipe) in self.cases.items() if case in used))
-
-    def _probe(self) -> dict[str, Any]:
-        devices = self._devices()
-        self.progress.say("looking at the devices")
-        # The report's libraries take seconds to import: they load while the fork server loads torch, not at the end.
-        reports = threading.Thread(target=_import_report)
-        if not self.disabled:
-            reports.start()
-        run = worker.run if self.options.isolated else worker.run_here
-        how = {"timeout_seconds": PROBE_SECONDS} if self.options.isolated else {}
-        try:
-            outcome = run(probing.probe, pack(names=devices), prepare=self.prepare, **how)
-        except InputError as error:
-            raise pytest.UsageError(str(error)) from error
-        if not self.disabled:
-            reports.join()
-        self.progress.clear()
-        if outcome.status != "ok":
-            if outcome.trace is None:
-                raise pytest.UsageError(f"--race-devices: {outcome.reason}")
-            raise pytest.UsageError(f"the devices could not be looked at: {outcome.reason}\n{outcome.trace}")
-        return outcome.value
-
-    def _require_gpu(self) -> None:
-        accelerators = [facts for facts in self.facts.values() if facts["device"] != "cpu"]
-        if not any(facts["available"] for facts in accelerators):
-            reasons = (
-                "; ".join(f"{facts['device']}: {facts['reason']}" for facts in accelerators) or "none was asked for"
-            )
-            raise pytest.UsageError(f"--race-require-gpu: no accelerator works here ({reasons})")
 
     def _open(self, found: dict[str, Any]) -> None:
         label = self.config.getoption("race_label") or (self.resumed.label if self.resumed else None)
@@ -301,11 +271,6 @@ class RaceSession:
         if self.log is not None and not self.summarized:
             self.summarized = True
             summarize(terminal, self.log, self.resumed, self.folder)
-
-
-def _import_report() -> None:
-    import epochbench.report.charts
-    import epochbench.report.html  # noqa: F401
 
 
 def _race_key(item: Any) -> tuple[Any, ...]:
