@@ -17,8 +17,9 @@ from epochbench.measure.outcome import Outcome
 from epochbench.predicting import predictions
 from epochbench.prediction import host
 from epochbench.prediction.hardware import load_hardware
-from epochbench.prediction.host import ORDINARY_TIME, PLACES, HostTime, beyond, record_with_host
+from epochbench.prediction.host import beyond, record_with_host
 from epochbench.prediction.predictor import loading_of, predict_recording
+from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime
 from epochbench.prediction.workloads import record
 from epochbench.records.schema import MeasurementRecord
 from tests.prediction.networks_of_tests import lenet

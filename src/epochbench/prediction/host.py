@@ -22,7 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import fmean, median
 from typing import Any
 
@@ -35,12 +35,10 @@ from torch.utils._pytree import tree_leaves
 from epochbench import devices
 from epochbench.batches import map_leaves
 from epochbench.errors import InputError
-from epochbench.prediction.recorder import OperationRecorder, Recording, on_meta
+from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, OperationRecorder, Recording, on_meta
 from epochbench.prediction.workloads import prepare, record
 from epochbench.workload import Workload
 
-PLACES = 10
-"""Parts of a step, of equally many operations each, before which the host's own time lies, and its end."""
 STEPS, FEWEST_STEPS, LONGEST_SECONDS = 5, 2, 3.0
 """The smallest and the largest of five hold their median in 15 of 16 cases, whatever the distribution."""
 LONG, MEAN_LONG, LONG_ON_CPU = 8.0, 2.0, 100.0
@@ -52,25 +50,6 @@ ALLOWED, ALLOWED_EACH = 40.0, 0.05
 through the whole graph before its first one. Those 82 networks had up to 43% of it."""
 KEPT_BYTES, MOST_KEPT = 256e6, 8
 """What a batch's tensors take, which is cut to that, and how much more of it one that cannot be cut may take."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HostTime:
-    """Seconds of a step that are the host's own, beyond what ordinary networks have; 0 where there is no more.
-
-    `low`, `high`   of the interval around them.
-    `places`        (PLACES + 1,) shares of them that lie before each part of the step's operations, and after all.
-    `waits`         whether the step reads values, for which the host waits until the device has them.
-    """
-
-    seconds: float
-    low: float
-    high: float
-    places: tuple[float, ...]
-    waits: bool = False
-
-
-ORDINARY_TIME = HostTime(seconds=0.0, low=0.0, high=0.0, places=(0.0,) * (PLACES + 1))
 
 
 class HostClock(TorchDispatchMode):

@@ -15,9 +15,9 @@ from epochbench.errors import InputError
 from epochbench.prediction.constants import kept, single_precision
 from epochbench.prediction.cost import Times, row_times, table_of
 from epochbench.prediction.hardware import PRECISIONS, REFERENCE_CARD, Hardware, find_card, load_hardware
-from epochbench.prediction.host import ORDINARY_TIME, PLACES, HostTime, record_with_host
+from epochbench.prediction.host import record_with_host
 from epochbench.prediction.intervals import half_width, network_kinds
-from epochbench.prediction.recorder import Recording
+from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, Recording
 from epochbench.workload import Workload
 
 Limit = Literal["compute", "memory", "launches", "loader", "host"]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,8 +18,8 @@ from epochbench.prediction.attention import FusedAttention
 from epochbench.prediction.autocast import MetaAutocast
 from epochbench.prediction.operations import Operation, operations
 
-if TYPE_CHECKING:
-    from epochbench.prediction.host import HostTime
+PLACES = 10
+"""Parts of a step, of equally many operations each, before which the host's own time lies, and its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +34,25 @@ class Memory:
     @property
     def total_bytes(self) -> int:
         return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes + self.activation_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostTime:
+    """Seconds of a step that are the host's own, beyond what ordinary networks have; 0 where there is no more.
+
+    `low`, `high`   of the interval around them.
+    `places`        (PLACES + 1,) shares of them that lie before each part of the step's operations, and after all.
+    `waits`         whether the step reads values, for which the host waits until the device has them.
+    """
+
+    seconds: float
+    low: float
+    high: float
+    places: tuple[float, ...]
+    waits: bool = False
+
+
+ORDINARY_TIME = HostTime(seconds=0.0, low=0.0, high=0.0, places=(0.0,) * (PLACES + 1))
 
 
 @dataclass(frozen=True, kw_only=True)
