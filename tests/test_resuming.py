@@ -153,6 +153,31 @@ def refusal(path):
     return text
 
 
+def losses_of_run(**changed):
+    """Changes for `cut_run` that set the losses of the CPU's replicates, counted from 0, such as r1=[0.7, 0.5]."""
+    return {("cnn", "cpu", int(name[1:])): {"losses": losses} for name, losses in changed.items()}
+
+
+def test_a_replicate_whose_first_losses_are_others_is_of_another_training(tmp_path):
+    same = [0.7, 0.5]
+    path = cut_run(tmp_path / "a.jsonl", changes=losses_of_run(r0=same, r1=same, r2=same, r3=same))
+    check = kept(path).check
+    facts = {"recipe": "article", "device": "cpu", "precision": "fp32"}
+    check(facts | {"losses": [0.7, 0.500001]})
+    with pytest.raises(InputError, match=r"the loss of step 1 was 0\.7 and is 0\.68; undo the change of model"):
+        check(facts | {"losses": [0.68, 0.5]})
+    with pytest.raises(InputError, match=r"cnn: is not the training that a\.jsonl.*step 2 was 0\.5 and is 0\.61"):
+        check(facts | {"losses": [0.7, 0.61]})
+    check(facts | {"losses": [0.68, 0.5], "device": "mps"})  # of which nothing was measured
+
+
+def test_where_the_run_itself_does_not_repeat_its_losses_they_tell_nothing(tmp_path):
+    path = cut_run(
+        tmp_path / "a.jsonl", changes=losses_of_run(r0=[0.7, 0.5], r1=[0.7, 0.6], r2=[0.7, 0.5], r3=[0.7, 0.5])
+    )
+    kept(path).check({"recipe": "article", "device": "cpu", "precision": "fp32", "losses": [0.9, 0.8]})
+
+
 def test_what_is_no_run_file_is_refused_in_one_line(tmp_path):
     assert "does not exist" in refusal(tmp_path / "none.jsonl")
     assert "is a folder" in refusal(tmp_path)

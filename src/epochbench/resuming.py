@@ -6,7 +6,7 @@ did not end well is measured again whole, so that the halves of a pair stay neig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from epochbench.analysis.comparability import name_of
 from epochbench.analysis.gate import EQUAL_FIELDS
 from epochbench.analysis.likeness import machine_differences, option_differences, software_differences
+from epochbench.analysis.parity import Parity, parity
 from epochbench.errors import InputError
 from epochbench.measure.contenders import Contender, Kept, Lane, RaceOptions, how_often, places
 from epochbench.measure.worker import Outcome
@@ -194,6 +195,7 @@ class Resumed:
                     fields = tuple(name for name in fields if name != "weights_hash")
             for one in same[:1]:
                 self._refuse_difference(workload, one, facts, fields)
+            self._refuse_other_training(workload, [one.losses for one in same], facts)
 
         return check
 
@@ -208,6 +210,30 @@ class Resumed:
                     f"{workload}: is not the workload that {self.name} measured: {name_of(name)} was {one_line(old)} "
                     f"and is {one_line(new)}; {undo}, or race anew without --race-resume"
                 )
+
+    def _refuse_other_training(
+        self, workload: str, then: list[tuple[float | None, ...]], facts: dict[str, Any]
+    ) -> None:
+        """With the same weights and batches the losses of the first steps tell another model, loss or optimizer.
+
+        Not judged where those of the run itself are not all the same.
+        """
+
+        def differ(losses: tuple[float | None, ...], others: Sequence[float | None]) -> Parity | None:
+            found = parity(losses, others, precision=facts.get("precision"))
+            return found if found.status == "differs" else None
+
+        if not then or not facts.get("losses") or any(differ(then[0], others) for others in then[1:]):
+            return
+        if found := differ(then[0], facts["losses"]):
+            step = found.first_step_outside or 1
+            old, new = (
+                f"{one:.6g}" if one is not None else "none" for one in (then[0][step - 1], facts["losses"][step - 1])
+            )
+            raise InputError(
+                f"{workload}: is not the training that {self.name} measured: the loss of step {step} was {old} and "
+                f"is {new}; undo the change of model, loss or optimizer, or race anew without --race-resume"
+            )
 
 
 def open_run(path: Path) -> Resumed:

@@ -48,6 +48,14 @@ def test_a_file_that_was_removed_is_written_anew_with_all_that_it_held_and_that_
     assert writer.trouble is None
 
 
+@pytest.mark.parametrize("left", [0, 20])
+def test_a_file_that_somebody_cut_is_written_anew_and_that_is_told_once(writer, left):
+    os.truncate(writer.path, left)
+    news = [writer.keep(epoch(2)), writer.keep(epoch(3))]
+    assert news == ["was cut by somebody, and is written anew with all that it held", None]
+    assert numbers(writer.path) == ["run", 1, 2, 3]
+
+
 def test_a_file_that_is_written_anew_is_known_to_be_written_still(writer):
     writer.path.unlink()
     writer.keep(epoch(2))

@@ -283,3 +283,38 @@ def test_no_page_takes_the_place_of_a_pipe_or_a_device(tmp_path):
         assert pipe.is_fifo()
     refused_page = CliRunner().invoke(app, ["report", str(path), "-o", str(pipe)])
     assert "is no regular file and is left as it is" in refused_page.stderr
+
+
+# -- many records, each of which is well
+
+
+def epochs_of(workloads, **extra):
+    """The lines of a run with an epoch of each of these workloads."""
+    lines = run_lines(workloads={"cnn": {"cpu": [8.0]}})
+    epoch = next(line for line in lines if line["kind"] == "epoch")
+    return [lines[0], *[epoch | {"workload": workload} | extra for workload in workloads]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (
+            lambda: epochs_of(f"w{n}" for n in range(2_001)),
+            r":2002: workload: more than 2,000 workloads, recipes and",
+        ),
+        (
+            # with those of a run and of an epoch there are beyond 400 fields: 8,000,000 / 400 = 20,000
+            lambda: [*epochs_of(["cnn"], **{f"f{n}": 1 for n in range(400)}), *epochs_of(["cnn"] * 20_000)[1:]],
+            r": line: 4\d\d different fields are too many for more than 1\d,\d{3} records",
+        ),
+        (
+            lambda: [*epochs_of([]), *[{"kind": "prediction", "workload": "cnn", "recipe": "article"}] * 20_001],
+            r":20002: kind: more than 20,000 predictions in one file",
+        ),
+    ],
+    ids=["lanes", "cells", "predictions"],
+)
+def test_more_than_any_run_of_ours_holds_is_refused_before_it_costs_time(tmp_path, lines, words):
+    path = write_lines(tmp_path / "a.jsonl", lines())
+    with pytest.raises(RecordError, match=words):
+        read_run_file(path, [])

@@ -371,3 +371,16 @@ def test_a_pipe_and_a_device_are_refused_without_waiting_for_them(tmp_path):
         with pytest.raises(RecordError, match="no regular file"):
             load(path)
     assert load(tmp_path).runs.empty
+
+
+def test_runs_that_name_each_other_are_joined_but_for_the_one_that_closes_the_circle(tmp_path):
+    for name, resumes in {"a": "b", "b": "c", "c": "a"}.items():
+        write_lines(
+            tmp_path / f"{name}.jsonl",
+            [one | {"resumes": resumes} if one["kind"] == "run" else one for one in run_lines(run_id=name)],
+        )
+    results = load(tmp_path)
+    assert len(results.runs) == 1
+    assert [one for one in results.problems if "joined" in one] == [
+        "c.jsonl: not joined to a.jsonl, which it cannot be resuming"
+    ]

@@ -7,11 +7,14 @@ The bounds lie far beyond what we write: a measurement keeps 1,000 losses, a rea
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 LONGEST_TEXT = 20_000
 LONGEST_NAME = 200
 MOST_FIELDS = 500
+MOST_LANES, MOST_PREDICTIONS, MOST_CELLS = 2_000, 20_000, 8_000_000
+"""A lane is a workload under a recipe on a device; the cells are those of a table of all records with all fields."""
 DEEPEST = 16
 
 Most = Mapping[str, tuple[bytes, int]]
@@ -94,3 +97,30 @@ def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))
         raise ValueError(f"{twice}: is there twice in one object")
     return fields
+
+
+@dataclass
+class Room:
+    """What of one run file is read at most, so that no file takes more time and memory than ours do."""
+
+    names: set[str] = field(default_factory=set)
+    lanes: set[tuple[Any, ...]] = field(default_factory=set)
+    records: int = 0
+    predictions: int = 0
+
+    def taken(self, record: dict[str, Any]) -> str | None:
+        """Count one more record → what there is too much of now, as "field: what"; None where nothing is."""
+        self.names.update(record)
+        self.records += 1
+        self.predictions += record["kind"] == "prediction"
+        if record["kind"] in ("measurement", "epoch"):
+            self.lanes.add((record["workload"], record["recipe"], record["device"]))
+        if len(self.names) > MOST_FIELDS:
+            return f"line: more than {MOST_FIELDS} different fields in one file"
+        if len(self.names) * self.records > MOST_CELLS:
+            return f"line: {len(self.names)} different fields are too many for more than {self.records - 1:,} records"
+        if len(self.lanes) > MOST_LANES:
+            return f"workload: more than {MOST_LANES:,} workloads, recipes and devices in one file"
+        if self.predictions > MOST_PREDICTIONS:
+            return f"kind: more than {MOST_PREDICTIONS:,} predictions in one file"
+        return None

@@ -81,7 +81,7 @@ def read_run_file(path: Path, problems: list[str]) -> RunFile | None:
     Raises RecordError for any line that cannot be read, other than a last one without a newline.
     """
     records: list[Any] = []
-    names: set[str] = set()
+    room = limits.Room()
     for number, line in enumerate(_lines(path), start=1):
         where = f"{path}:{number}"
         try:
@@ -92,9 +92,8 @@ def read_run_file(path: Path, problems: list[str]) -> RunFile | None:
             what = "nested too deeply" if isinstance(error, RecursionError) else one_line(error)
             raise RecordError(f"{where}: {what}") from error
         record = _record(content, where)
-        names.update(content)
-        if len(names) > limits.MOST_FIELDS:
-            raise RecordError(f"{where}: line: more than {limits.MOST_FIELDS} different fields in one file")
+        if fault := room.taken(content):
+            raise RecordError(f"{where}: {fault}")
         if isinstance(record, RunRecord) is not (number == 1):
             what = "the first line must be the run" if number == 1 else "a second run; a file holds one"
             raise RecordError(f"{where}: kind: {what}")

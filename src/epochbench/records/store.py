@@ -135,9 +135,9 @@ def _chains(files: list[RunFile], problems: list[str]) -> list[list[RunFile]]:
     The clock decides only between runs that resume the same one: it may have been set back.
     """
     by_id = {file.run.run_id: file for file in files}
-    places = [(*_root(file, by_id, problems), file) for file in files]
+    places = sorted(_places(files, by_id, problems), key=lambda place: place[1])
     chains: dict[str, list[RunFile]] = {}
-    for root, _, file in sorted(places, key=lambda place: place[1]):
+    for root, _, file in places:
         chains.setdefault(root, []).append(file)
     for chain in chains.values():
         last = chain[-1]
@@ -154,21 +154,42 @@ def _past(status: str) -> str:
     return "was interrupted" if status == "interrupted" else status
 
 
-def _root(file: RunFile, by_id: dict[str, RunFile], problems: list[str]) -> tuple[str, int]:
-    """(the id of the run that this one continues in the end, how many steps behind it); its own id where that run is
-    not here or is no match.
+def _places(
+    files: list[RunFile], by_id: dict[str, RunFile], problems: list[str]
+) -> Iterator[tuple[str, int, RunFile]]:
+    """Each file behind (the id of the run that it continues in the end, how many steps after it); its own id where
+    that run is not here or is no match.
     """
-    seen = {file.run.run_id}
-    current = file
-    while (earlier := current.run.resumes) is not None:
-        other = by_id.get(earlier)
-        if other is None:
-            if current is file and not file.imported:  # a JSON holds what was measured before, too
-                problems.append(f"{file.path.name}: resumes {one_line(earlier)}, which was not given")
-            break
-        if earlier in seen or hardware(other.run) != hardware(file.run):
-            problems.append(f"{file.path.name}: not joined to {other.path.name}, which it cannot be resuming")
-            return file.run.run_id, 0
-        seen.add(earlier)
-        current = other
-    return current.run.run_id, len(seen) - 1
+    known: dict[str, tuple[str, int]] = {}
+    for file in files:
+        way: dict[str, RunFile] = {}
+        current = file
+        while current.run.run_id not in known:
+            way[current.run.run_id] = current
+            earlier = _resumed_by(current, way, by_id, problems)
+            if earlier is None:
+                known[current.run.run_id] = current.run.run_id, 0
+            else:
+                current = earlier
+        root, steps = known[current.run.run_id]
+        for one in reversed([one for one in way if one not in known]):
+            steps += 1
+            known[one] = root, steps
+        yield *known[file.run.run_id], file
+
+
+def _resumed_by(
+    file: RunFile, way: dict[str, RunFile], by_id: dict[str, RunFile], problems: list[str]
+) -> RunFile | None:
+    """The run that this one goes on with, if it does with any of them, and it can be; `way` led here."""
+    if file.run.resumes is None:
+        return None
+    other = by_id.get(file.run.resumes)
+    if other is None:
+        if not file.imported:  # a JSON holds what was measured before, too
+            problems.append(f"{file.path.name}: resumes {one_line(file.run.resumes)}, which was not given")
+        return None
+    if other.run.run_id in way or hardware(other.run) != hardware(file.run):
+        problems.append(f"{file.path.name}: not joined to {other.path.name}, which it cannot be resuming")
+        return None
+    return other

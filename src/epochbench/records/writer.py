@@ -19,20 +19,20 @@ class RunWriter:
     """Appends records to a new run file. A batch is one write, on the disk when `write` returns.
 
     Records that could not be written, on a full disk say, are `waiting` and go before those of the next write. A
-    file that was removed, moved or replaced meanwhile is written anew with all that it held: at its place, or where
-    something else is there, beside it, and `path` is then that one.
+    file that was cut, removed, moved or replaced meanwhile is written anew with all that it held: at its place, or
+    where something else is there, beside it, and `path` is then that one.
     """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = _open(self.path)
-        self._size = os.fstat(self._file).st_size
+        self._written = bytearray()
         self._torn = False
         self._news: str | None = None
         self.waiting: list[Record] = []
         self.trouble: str | None = None
-        if self._size:
+        if os.fstat(self._file).st_size:
             self.close()
             raise FileExistsError(f"{self.path}: a run file is never continued; resume it in a new one")
         sync_names(self.path)
@@ -49,7 +49,8 @@ class RunWriter:
             with suppress(OSError):
                 self._mend()
             raise
-        self._size, self.waiting, self.trouble = self._size + len(data), [], None
+        self._written += data
+        self.waiting, self.trouble = [], None
         if not self._is_at_its_place():
             self._begin_anew()
 
@@ -70,7 +71,7 @@ class RunWriter:
     def rescue(self) -> Path | None:
         """All records, also those that wait, in a new file among the temporary ones; None where that fails too."""
         try:
-            data = self._held() + self._lines_waiting()
+            data = bytes(self._written) + self._lines_waiting()
             file, name = tempfile.mkstemp(prefix=f"{self.path.stem}-", suffix=".jsonl")
             try:
                 _write_all(file, data)
@@ -87,9 +88,16 @@ class RunWriter:
         return b"".join(record.model_dump_json(by_alias=True).encode() + b"\n" for record in self.waiting)
 
     def _mend(self) -> None:
-        """Take away what a write that failed left behind: nothing may follow half a line."""
-        if self._torn:
-            os.ftruncate(self._file, self._size)
+        """Take away what a write that failed left behind, since nothing may follow half a line, and write anew what
+        somebody else took away.
+        """
+        if os.fstat(self._file).st_size < len(self._written):
+            self._torn = True
+            os.ftruncate(self._file, 0)
+            _write_all(self._file, self._written)
+            self._torn, self._news = False, "was cut by somebody, and is written anew with all that it held"
+        elif self._torn:
+            os.ftruncate(self._file, len(self._written))
             self._torn = False
 
     def _is_at_its_place(self) -> bool:
@@ -99,16 +107,15 @@ class RunWriter:
         except (FileNotFoundError, NotADirectoryError):
             return False
         # Some network mounts number a file anew from time to time.
-        return os.path.samestat(there, os.fstat(self._file)) or there.st_size == self._size
+        return os.path.samestat(there, os.fstat(self._file)) or there.st_size == len(self._written)
 
     def _begin_anew(self) -> None:
         """Write what the file holds, which its name no longer leads to, into a new one. Raises OSError."""
-        held = self._held()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         path = _free_path(self.path.parent, self.path.stem)
         file = _open(path)
         try:
-            _write_all(file, held)
+            _write_all(file, self._written)
         except BaseException:
             os.close(file)
             with suppress(OSError):
@@ -120,15 +127,6 @@ class RunWriter:
         if path != self.path:
             self._news = f"is another file now; all that it held is in {path.name}, and the run goes on there"
         self.path, self._file = path, file
-
-    def _held(self) -> bytes:
-        """What was written, also to a file without a name."""
-        os.lseek(self._file, 0, os.SEEK_SET)
-        parts, left = [], self._size
-        while left and (part := os.read(self._file, left)):
-            parts.append(part)
-            left -= len(part)
-        return b"".join(parts)
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -170,7 +168,7 @@ def _slug(label: str | None) -> str:
 
 
 def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     for extra in ("O_CLOEXEC", "O_NOFOLLOW", "O_BINARY"):
         flags |= getattr(os, extra, 0)
     file = os.open(path, flags, 0o644)
@@ -178,7 +176,7 @@ def _open(path: Path) -> int:
     return file
 
 
-def _write_all(file: int, data: bytes) -> None:
+def _write_all(file: int, data: bytes | bytearray) -> None:
     """Write the bytes, which are on the disk then. Raises OSError."""
     done = 0
     while done < len(data):
