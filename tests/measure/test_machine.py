@@ -63,6 +63,13 @@ def test_names_and_folders_are_taken_out_of_a_reason(monkeypatch):
     assert text == "no file x.png of <user> on <host>; adage and engineer stay"
 
 
+def test_a_long_name_is_found_in_a_compound_and_a_short_one_is_not(monkeypatch):
+    monkeypatch.setattr(platform, "node", lambda: "vm")
+    monkeypatch.setattr(getpass, "getuser", lambda: "augusta")
+    text = machine.without_names("s3://augusta-bucket/k, runs_augusta2 and augusta_runs, augustan; vm-scaling on vm")
+    assert text == "s3://<user>-bucket/k, runs_augusta2 and <user>_runs, augustan; vm-scaling on <host>"
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [

@@ -164,11 +164,16 @@ def without_names(text: str) -> str:
 
 
 def nameless(text: str) -> str:
-    """The text with stand-ins for the names of this user and this machine; paths stay."""
+    """The text with stand-ins for the names of this user and this machine; paths stay.
+
+    A name of 5 letters or more is found as a part of a compound too, as in "s3://alice-data"; a shorter one, root
+    say, would be found in words that are nobody's.
+    """
     host = platform.node()
     for name, stand_in in ((host, "<host>"), (host.partition(".")[0], "<host>"), (_user(), "<user>")):
         if name:
-            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", stand_in, text, flags=re.IGNORECASE)
+            beside = r"[\w-]" if len(name) < 5 else r"[^\W_]"
+            text = re.sub(rf"(?<!{beside}){re.escape(name)}(?!{beside})", stand_in, text, flags=re.IGNORECASE)
     return text
 
 
