@@ -1,17 +1,21 @@
 """SIGTERM taken as Ctrl-C: once, in the process that listens, and only while it listens."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 
 import pytest
 
-from epochbench.measure import worker
-from epochbench.measure.termination import Terminated, Termination
+from epochbench.measure.termination import Terminated, Termination, unbroken
+from epochbench.pytest_summary import RunLog
+from epochbench.records.schema import RunRecord
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+NOW = datetime(2026, 3, 1, 10, tzinfo=UTC)
 
 
 def test_the_first_sigterm_raises_what_ctrl_c_does_and_a_second_one_nothing():
@@ -77,7 +81,7 @@ def test_what_is_being_written_is_written_before_either_interrupts(number):
     done = []
 
     def write():
-        with worker._unbroken():
+        with unbroken():
             os.kill(os.getpid(), number)
             done.append("written")
         done.append("never")
@@ -85,3 +89,17 @@ def test_what_is_being_written_is_written_before_either_interrupts(number):
     with Termination(), pytest.raises(KeyboardInterrupt):
         write()
     assert done == ["written"]
+
+
+def test_what_interrupts_the_last_write_waits_until_the_end_is_in_the_file(tmp_path, monkeypatch):
+    log = RunLog(tmp_path, RunRecord(run_id="r", started_at="2026-03-01T10:00:00Z"), NOW, None, tell=print)
+    write = os.write
+
+    def interrupted(file, data):
+        signal.raise_signal(signal.SIGINT)
+        return write(file, data)
+
+    monkeypatch.setattr("epochbench.records.writer.os.write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        log.finish("interrupted", "SIGTERM", 1.0)
+    assert [json.loads(line)["kind"] for line in log.path.read_text().splitlines()] == ["run", "end"]

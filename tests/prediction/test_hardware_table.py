@@ -79,6 +79,8 @@ def test_where_no_card_is_near_all_of_them_are_named_as_what_there_is():
         (("320e9", "fast"), "cards.csv:2: memory_bytes_per_second is 'fast', not a number"),
         (("320e9", "nan"), "cards.csv:2: memory_bytes_per_second is nan; it must be above 0"),
         (("16e9", "0"), "cards.csv:2: memory_bytes is 0; it must be above 0"),
+        (("8.1e12", "8.1"), r"fp32_flops_per_second is 8\.1, and is of no card; it lies between 1e\+09 and 1e\+18"),
+        (("320e9", "1e308"), "cards.csv:2: memory_bytes_per_second is 1e308, and is of no card"),
     ],
 )
 def test_a_bad_figure_is_refused_with_its_line_and_name(tmp_path, change, message):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 EXIT_CODE = 128 + signal.SIGTERM
@@ -51,3 +53,23 @@ class Termination:
 
     def __exit__(self, *error: Any) -> None:
         self.leave()
+
+
+@contextmanager
+def unbroken() -> Iterator[None]:
+    """Let Ctrl-C, and SIGTERM where it is taken as that, wait until this ends."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: handler for number, handler in handlers.items() if callable(handler)}
+    if not before or threading.current_thread() is not threading.main_thread():
+        yield  # nothing is interrupted
+        return
+    came: list[Any] = []
+    for number in before:
+        signal.signal(number, lambda *what: came.append(what))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if came:
+            before[came[0][0]](*came[0])

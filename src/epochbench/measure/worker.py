@@ -17,10 +17,9 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from types import MappingProxyType
@@ -33,6 +32,7 @@ from epochbench.measure.outcome import Outcome, death, describe, place
 from epochbench.measure.parcel import by_value
 from epochbench.measure.scratch import open_output, room_for_a_socket
 from epochbench.measure.settings import apply_settings, torch_settings
+from epochbench.measure.termination import unbroken
 
 __all__ = ["COUNTERS", "Job", "Message", "Outcome", "end", "run", "run_here"]
 
@@ -193,33 +193,13 @@ def _end_and_read(
 
 def _hand_on(here: Connection, inbox: list[Message], on_messages: Callable[[list[Message]], None]) -> None:
     """Hand the messages on, each once, and let the worker know."""
-    with _unbroken():
+    with unbroken():
         messages = [message for message in inbox if message["kind"] != "_ending"]
         inbox.clear()
         if messages:
             on_messages(messages)
             with suppress(OSError):  # it may have ended
                 here.send_bytes(b"%d" % len(messages))
-
-
-@contextmanager
-def _unbroken() -> Iterator[None]:
-    """Let Ctrl-C, and SIGTERM where it is taken as that, wait until this ends."""
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    before = {number: handler for number, handler in handlers.items() if callable(handler)}
-    if not before or threading.current_thread() is not threading.main_thread():
-        yield  # nothing is interrupted
-        return
-    came: list[Any] = []
-    for number in before:
-        signal.signal(number, lambda *what: came.append(what))
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if came:
-            before[came[0][0]](*came[0])
 
 
 def _outcome(

@@ -62,6 +62,10 @@ class Hardware:
         )
 
 
+_BOUNDS = {"_per_second": (1e9, 1e18), "_bytes": (1e7, 1e14), "_seconds": (1e-7, 1e-2)}
+"""The unit at the end of a figure's name → what it is at least and at most: a data sheet's 65 TFLOP/s are 65e12."""
+
+
 def load_hardware(file: Path | None = None) -> dict[str, Hardware]:
     """Short name → card: those known, and those of `file`, which may give one anew.
 
@@ -111,6 +115,9 @@ def _positive(place: str, name: str, text: str) -> float:
         raise InputError(f"{place}: {name} is {text!r:.40}, not a number") from error
     if not math.isfinite(value) or value <= 0:
         raise InputError(f"{place}: {name} is {text:.40}; it must be above 0")
+    least, most = next(bounds for unit, bounds in _BOUNDS.items() if name.endswith(unit))
+    if not least <= value <= most:
+        raise InputError(f"{place}: {name} is {text:.40}, and is of no card; it lies between {least:g} and {most:g}")
     return value
 
 
