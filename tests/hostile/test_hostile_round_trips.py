@@ -185,10 +185,16 @@ def test_any_published_figures_are_read_as_they_were_written(tmp_path_factory, r
 
 
 words = st.text(st.sampled_from("abc XYZ-09,\"';é漢"), min_size=1, max_size=30).map(str.strip).filter(bool)
-positive = st.floats(1e-300, 1e300)
+BOUNDS = {"_per_second": (1e9, 1e18), "_bytes": (1e7, 1e14), "_seconds": (1e-7, 1e-2)}  # what a card's figures may be
+
+
+def figure_of(name):
+    return next(st.floats(*bounds) for unit, bounds in BOUNDS.items() if name.endswith(unit))
+
+
 cards = st.builds(
     Hardware,
-    **{name: words if kind == "str" else positive for name, kind in Hardware.__annotations__.items()},
+    **{name: words if kind == "str" else figure_of(name) for name, kind in Hardware.__annotations__.items()},
 )
 
 
