@@ -155,6 +155,7 @@ def finished(folder):
 
 
 def kill_one(folder, after_steps, and_seconds, whom):
+    ready_server()
     pid = start(folder)
     lives = has_come(pid, folder, after_steps, and_seconds)
     struck = lives and strike(pid, whom)
@@ -181,10 +182,25 @@ def nothing(emit, counters, clock):
     pass
 
 
+def ready_server():
+    """A fork server that has loaded all and serves.
+
+    Its loop ends by an EOFError where a driver is killed between its call there and its request, as it serves the
+    processes of one program only, which end together. The next worker begins another one once it is gone.
+    """
+    deadline = time.monotonic() + 30
+    while True:
+        outcome = worker.run(nothing, pack())
+        if outcome.status == "ok":
+            return
+        if time.monotonic() > deadline:
+            raise SystemExit(outcome.reason)
+        time.sleep(0.05)
+
+
 def main(folder, seed):
     """Print a JSON list: a sheet of facts of each run, the first one's too."""
     torch.set_num_threads(1)
-    worker.run(nothing, pack())  # the fork server has loaded all when this has ended
     sheets = [kill_one(folder / "whole", 10**9, 0, "nobody")]
     steps = steps_of(folder / "whole").total()
     draw = random.Random(seed)

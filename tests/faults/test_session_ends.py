@@ -98,10 +98,11 @@ def test_sigterm_ends_a_session_as_ctrl_c_does_and_the_record_says_what_it_was(t
 def test_a_session_that_is_killed_while_it_looks_at_the_devices_leaves_no_process(tmp_path):
     (tmp_path / "bench_blobs.py").write_text(SUITE)
     process = start(tmp_path, *ONE)
-    assert wait_until(lambda: psutil.Process(process.pid).children(recursive=True))
-    pids = processes_of(process)
+    wait_until(lambda: len(processes_of(process)) > 1 or process.poll() is not None)
+    pids = processes_of(process) if process.poll() is None else set()
     process.kill()
-    finish(process, tmp_path, seconds=60)
+    ran = finish(process, tmp_path, seconds=60)
+    assert len(pids) > 1, ran.output
     assert wait_until(lambda: all(map(is_gone, pids)), seconds=40), [
         psutil.Process(pid).cmdline() for pid in pids if not is_gone(pid)
     ]
