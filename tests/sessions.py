@@ -128,11 +128,9 @@ def run_suite(project, *options, suite="bench_blobs.py"):
     return run(project.path, suite, "--benchmark-only", *options).result
 
 
-def run_both(first, second):
-    """Two of a kind at once, each given as the arguments of `start`."""
-    started = [
-        (start(folder, *options, environment=environment), folder) for folder, options, environment in (first, second)
-    ]
+def run_both(*calls):
+    """Two or three of a kind at once, each given as the arguments of `start`."""
+    started = [(start(folder, *options, environment=environment), folder) for folder, options, environment in calls]
     return [finish(*one) for one in started]
 
 

@@ -174,6 +174,16 @@ def test_a_page_that_cannot_be_written_is_a_failure_of_one_line(tmp_path, monkey
     refused(cli("report", "a.jsonl", "-o", "locked.html"), 1, "locked.html: Permission denied")
 
 
+@pytest.mark.parametrize("page", ["file/page.html", "file/folder/page.html"])
+def test_a_file_where_a_folder_is_needed_is_told_as_that(tmp_path, monkeypatch, page):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(app, ["report", "-o", page])
+    assert result.exit_code == 1
+    where = page.rpartition("/")[0]
+    assert result.stderr.splitlines()[-1].startswith(f"epochbench: {where}: a file stands where a folder is needed")
+
+
 def test_a_fault_of_the_program_is_one_line_too_and_says_where(tmp_path, monkeypatch, page):
     def broken(results, path, *, published=None, prices=None):
         raise KeyError("verdict\nand more")

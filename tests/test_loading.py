@@ -194,3 +194,60 @@ def test_a_callable_that_makes_something_else_is_refused():
 
 def test_the_order_is_a_permutation():
     assert sorted(shuffled(100, 3, 4).tolist()) == list(range(100))
+
+
+class Overstated(Stream):
+    def __len__(self):
+        return 2 * len(NUMBERS)
+
+
+class Half:
+    """A batch sampler that reads the first half in batches of 2, and is right of its own length."""
+
+    def __len__(self):
+        return 3
+
+    def __iter__(self):
+        return iter([[0, 1], [2, 3], [4]])
+
+
+@pytest.mark.parametrize(
+    ("make", "said", "read"),
+    [
+        (lambda: DataLoader(Overstated(), batch_size=4), (5, 20), (3, 10)),
+        (lambda: DataLoader(TensorDataset(NUMBERS), batch_sampler=Half()), (3, 10), (3, 5)),
+        (lambda: DataLoader(TensorDataset(NUMBERS.reshape(5, 2)), batch_size=None), (5, 5), (5, 10)),
+    ],
+    ids=["fewer batches", "fewer samples", "batches for samples"],
+)
+def test_a_loader_has_the_length_that_an_epoch_of_it_gave(make, said, read):
+    feed = feed_of(make)
+    assert (feed.steps, feed.samples) == said
+    seen(feed, 1, feed.steps)
+    assert (feed.steps, feed.samples) == read
+    counted = feed_of(make)
+    seen(counted, 1, 1)
+    assert (counted.steps, counted.samples) == said
+    counted.count(60)
+    assert (counted.steps, counted.samples) == read
+
+
+def test_a_loader_that_is_too_long_to_count_keeps_what_it_says():
+    feed = feed_of(lambda: DataLoader(Overstated(), batch_size=4))
+    feed.count(0)
+    assert (feed.steps, feed.counted) == (5, False)
+
+
+class Once(Counted):
+    def __init__(self):
+        self.rest = iter([(number,) for number in NUMBERS])
+
+    def __iter__(self):
+        return self.rest
+
+
+def test_a_loader_that_can_be_read_once_only_is_named_with_what_to_do():
+    feed = feed_of(lambda: DataLoader(Once(), batch_size=5), field="blobs: train_data")
+    seen(feed, 1, 2)
+    with pytest.raises(InputError, match=r"^blobs: train_data makes no batch.*__iter__ .*anew"):
+        seen(feed, 2, 2)

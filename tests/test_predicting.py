@@ -11,9 +11,10 @@ from epochbench.analysis.predictions import predictions
 from epochbench.errors import InputError
 from epochbench.measure import worker
 from epochbench.measure.contenders import Contender, Lane, RaceOptions
-from epochbench.predicting import UNKNOWN_WIDTH, _width
+from epochbench.predicting import _width
 from epochbench.predicting import predictions as foretold
 from epochbench.prediction.hardware import load_hardware
+from epochbench.prediction.loader import UNKNOWN_WIDTH
 from epochbench.records.schema import EpochRecord, MeasurementRecord
 from epochbench.records.store import load
 from tests.runfiles import make_run, prediction

@@ -139,6 +139,7 @@ def test_a_wrong_option_is_one_line_and_writes_nothing(tmp_path, options, words)
 
 STOPPED = {
     "exit": ([], "pytest.exit('enough', returncode=7)", 7),
+    "skip": ([], "import pytest; pytest.skip('no data')", 0),
     "failure": (["-x"], "race(workload(name='b', model=lambda: nn.Linear(7, 3)))", 1),
 }
 
@@ -157,7 +158,19 @@ def stopped(tmp_path_factory):
     return dict(zip(STOPPED, run_both(*calls), strict=True))
 
 
-@pytest.mark.parametrize("name", STOPPED)
+def test_a_session_in_which_a_test_leaves_its_race_out_is_finished(stopped):
+    ran = stopped["skip"]
+    assert (ran.code, ran.outcomes) == (0, {"passed": 2, "skipped": 1}), ran.output
+    assert (lines(ran)[-1]["status"], lines(ran)[-1]["reason"]) == ("finished", None)
+    assert "interrupted" not in ran.output
+
+
+def test_a_session_that_ends_with_its_first_failure_says_so(stopped):
+    end = lines(stopped["failure"])[-1]
+    assert (end["status"], end["reason"]) == ("interrupted", "stopped after a failure, 2 of 3 races ended")
+
+
+@pytest.mark.parametrize("name", ["exit", "failure"])
 def test_a_session_that_stops_before_its_last_race_is_not_finished(stopped, name):
     ran = stopped[name]
     assert ran.code == STOPPED[name][2], ran.output

@@ -101,6 +101,17 @@ def test_the_articles_loop_is_kept_as_the_choice_where_nothing_is_faster(fake):
     assert (one["settings"]["read_loss_each_step"], one["speedup"], one["job_speedup"]) == (True, None, None)
 
 
+def test_where_the_budget_holds_no_candidate_nothing_is_said_to_be_the_choice_and_nothing_is_kept(fake):
+    """One measurement of 10 s promises two races of 62 s, and the first of them then takes longer."""
+    race = fake()
+    race.at[2] = lambda: setattr(race, "cost", 100.0)
+    result = tune("--budget", 140)
+    assert result.exit_code == 0, result.output
+    assert "nothing was tried: the budget holds no race; give a larger --budget; nothing was kept" in result.stdout
+    assert "choice" not in result.stdout
+    assert not os.path.exists("results/tuned.json")
+
+
 def test_ctrl_c_keeps_what_was_found_so_far_and_says_so(fake):
     fake(factors={UNREAD: 0.8}, at={9: stop})
     result = tune("--budget", 10_000)

@@ -1,6 +1,7 @@
 """epochbench: is it worth training this on the GPU, and by how much, and if not, why not?
 
 The public names load when they are first used (PEP 562), so that `import epochbench` is quick and needs no torch.
+It is loaded before pytest in `epochbench run`, and PYTEST_DONT_REWRITE spares its users a warning about that.
 """
 
 from importlib import import_module

@@ -43,6 +43,8 @@ def _told(error: Exception) -> tuple[str, int]:
         return str(error), 1 if isinstance(error, RecordError) else 2
     if isinstance(error, FileNotFoundError) and error.filename is None:
         return f"{error}; give a run file (.jsonl), a folder of them or a glob", 2
+    if isinstance(error, (FileExistsError, NotADirectoryError)) and error.filename:
+        return f"{error.filename}: a file stands where a folder is needed; remove it or name another folder", 1
     if isinstance(error, OSError):
         return f"{error.filename or 'system'}: {error.strerror or error}", 1
     trace = error.__traceback__

@@ -7,13 +7,14 @@ too, since a dropout on the CPU would otherwise draw from the same one and a dro
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
+from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset, Sampler
 
 from epochbench.batches import hash_batch, length_of, map_leaves
 from epochbench.collating import ReusedBatches
@@ -50,7 +51,7 @@ def open_feed(data: Data, *, batch_size: int, device: str, seed: int, field: str
         data = data()
     if isinstance(data, DataLoader):
         _need_length(data, field)
-        feed: Feed = LoaderFeed(data, seed=seed)
+        feed: Feed = LoaderFeed(data, seed=seed, named=field)
     elif isinstance(data, tuple):
         try:
             check_tensors(field, data)
@@ -165,17 +166,25 @@ class DatasetFeed:
 
 @dataclass
 class LoaderFeed:
-    """The user's own DataLoader. Its order is its own; its generators are seeded anew at each epoch."""
+    """The user's own DataLoader. Its order is its own; its generators are seeded anew at each epoch.
+
+    `steps` and `samples` are at first what the lengths of the loader and its data say. Where they say otherwise than
+    what an epoch gave that was read to its end, they are what it gave. `counted` says that they are known.
+    """
 
     data: DataLoader
     seed: int
+    named: str = "the data"
+    counted: bool = field(init=False)
     steps: int = field(init=False)
     samples: int = field(init=False)
     batch_size: int | None = field(init=False)
     starts_workers: bool = field(init=False)
     _read: int = field(init=False, default=0)
+    _given_before: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
+        self.counted = _knows_its_length(self.data)
         self.steps = len(self.data)
         self.starts_workers = self.data.num_workers > 0
         sampler = self.data.batch_sampler if self.data.batch_size is None else self.data
@@ -187,12 +196,38 @@ class LoaderFeed:
             self.samples = min(self.samples, self.steps * self.batch_size)
 
     def epoch(self, number: int, steps: int) -> Iterator[Any]:
+        self._read = given = 0
+        for batch in islice(self._batches(number), steps):
+            self._read += length_of(batch)
+            given += 1
+            self._given_before = True
+            yield batch
+        if given < steps or (given == self.steps and not self.counted):
+            self.take(given, self._read)
+
+    def count(self, seconds: float) -> None:
+        """Read an epoch to its end, where that takes no more than so many seconds, and take what it gave."""
+        until = time.monotonic() + seconds
+        steps = samples = 0
+        for batch in self._batches(1):
+            steps += 1
+            samples += length_of(batch)
+            if time.monotonic() > until:
+                return
+        self.take(steps, samples)
+
+    def take(self, steps: int, samples: int) -> None:
+        """Have an epoch be of so many batches and samples. Raises InputError where there are none."""
+        if not steps:
+            anew = "; each epoch reads it anew, so let every __iter__ of its data set or sampler begin anew"
+            more = anew if self._given_before else ""
+            raise InputError(f"{self.named} makes no batch, though its length is {self.steps}{more}")
+        self.steps, self.samples, self.counted = steps, samples, True
+
+    def _batches(self, number: int) -> Iterator[Any]:
         for generator in self._generators():
             generator.manual_seed(epoch_seed(self.seed, number))
-        self._read = 0
-        for batch in islice(with_own_randomness(self.data, epoch_seed(self.seed, number)), steps):
-            self._read += length_of(batch)
-            yield batch
+        return with_own_randomness(self.data, epoch_seed(self.seed, number))
 
     def _generators(self) -> list[torch.Generator]:
         batch_sampler = self.data.batch_sampler
@@ -205,6 +240,13 @@ class LoaderFeed:
 
     def order_hash(self, number: int, steps: int) -> None:
         return None
+
+
+def _knows_its_length(loader: DataLoader) -> bool:
+    """Whether it reads a data set by places that samplers of torch give out; else a length may be anybody's word."""
+    if isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
+        return False
+    return type(loader.batch_sampler) is BatchSampler and type(loader.sampler).__module__.startswith("torch.")
 
 
 def short_batch(feed: Feed, number: int, steps: int) -> list[Any]:

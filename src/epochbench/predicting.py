@@ -16,13 +16,12 @@ from epochbench.measure.machine import without_names
 from epochbench.measure.outcome import Outcome
 from epochbench.measure.parcel import pack
 from epochbench.prediction.host import noted
+from epochbench.prediction.loader import UNKNOWN_WIDTH
 from epochbench.prediction.races import predict_race
 from epochbench.recipe import ARTICLE
 from epochbench.records.schema import MeasurementRecord, PredictionRecord
 from epochbench.workload import Workload
 
-UNKNOWN_WIDTH = 0.25
-"""Of the loader's interval where one replicate tells no spread: about a quarter to both sides."""
 LONGEST_SECONDS = 30.0
 """Recording a step of a large model and some more for the host's time take seconds; more is not worth the wait."""
 

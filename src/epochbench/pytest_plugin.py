@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from epochbench.pytest_output import be_lenient, be_strict_again
+
 if TYPE_CHECKING:
     from epochbench.pytest_session import RaceSession
 
@@ -91,7 +93,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(trylast=True)  # once there is a terminal
 def pytest_configure(config: pytest.Config) -> None:
+    be_lenient(config)
     mark = "race_recipes(*names): the recipes that this race is run under, whatever --race-recipes says"
     config.addinivalue_line("markers", mark)
     _check_recipes(_recipes(config), "--race-recipes")
@@ -147,6 +151,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     races = [item for item in session.items if _is_race(item)]
     if not races or config.getoption("collectonly") or config.getoption("benchmark_skip"):
+        be_strict_again(config)
         return
     if hasattr(config, "workerinput") and not _session(config).disabled:
         return  # of pytest-xdist: the fixture refuses
@@ -157,7 +162,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Any:
     races = session.config.stash.get(_KEY, None)
     if races is not None:
-        races.finish(int(exitstatus))
+        races.finish(int(exitstatus), failed_enough=bool(session.shouldfail))
         if races.trouble is not None and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if races.termination.came:

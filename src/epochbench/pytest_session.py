@@ -31,6 +31,9 @@ from epochbench.resuming import Resumed, open_run
 from epochbench.tuning.choices import Choice, chosen, device_name, read_choices
 from epochbench.workload import Workload
 
+BY_ITSELF = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""How a session ends that no one stops; `pytest.exit` may have a status of the user's own."""
+
 
 class RaceSession:
     """What the races of one session share. `begin` is called once, before the first test."""
@@ -254,14 +257,19 @@ class RaceSession:
         assert isinstance(timer, ReplayTimer)
         timer.play(benchmark, [epoch.seconds for epoch in timed])
 
-    def finish(self, exit_status: int) -> None:
-        """Write the last line of the run file. From now on SIGTERM ends pytest as it does without us."""
+    def finish(self, exit_status: int, *, failed_enough: bool = False) -> None:
+        """Write the last line of the run file. From now on SIGTERM ends pytest as it does without us.
+
+        A session that ended by itself is finished, also where a test left its race out. `failed_enough` says that
+        pytest stopped for the failures, as -x has it.
+        """
         if self.log is not None:
             status, reason = "finished", None
+            stopped = self.interrupted or self.termination.came or exit_status not in BY_ITSELF
             if exit_status == pytest.ExitCode.INTERNAL_ERROR:
                 status, reason = "failed", "an internal error of pytest"
-            elif self.interrupted or len(self.races) < len(self.selected):
-                by = "SIGTERM, " if self.termination.came else ""
+            elif self.interrupted or (len(self.races) < len(self.selected) and (stopped or failed_enough)):
+                by = "SIGTERM, " if self.termination.came else "" if stopped else "stopped after a failure, "
                 status, reason = "interrupted", f"{by}{len(self.races)} of {len(self.selected)} races ended"
             self.log.finish(status, reason, time.monotonic() - self.began)
         self.termination.leave()

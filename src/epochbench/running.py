@@ -37,7 +37,7 @@ def run(target: str, options: Sequence[str]) -> int:
     import pytest
 
     workload = find_workload(target)
-    name = re.sub(r"\W+", "_", workload.name).strip("_").lower() or "workload"
+    name = re.sub(r"\W+", "_", workload.name, flags=re.ASCII).strip("_").lower() or "workload"
     with tempfile.TemporaryDirectory(prefix="epochbench-") as folder:
         suite = Path(folder) / "suite_of_epochbench_run.py"
         suite.write_text(_SUITE.format(name=name, target=target), "utf-8")

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.utils.rnn import PackedSequence
 
-from epochbench import devices, precisions
+from epochbench import checks, devices, precisions
 from epochbench.batches import hash_batch, length_of, map_leaves
 from epochbench.errors import InputError
 from epochbench.recipe import Recipe
@@ -55,8 +58,13 @@ class Training:
             return self.loss_function(self.forward(inputs), targets)  # type: ignore[misc]
 
     def backward(self, loss: torch.Tensor) -> None:
-        """The gradients, of the scaled loss where there is a scaler."""
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        """The gradients, of the scaled loss where there is a scaler. Raises InputError for a loss that has none."""
+        try:
+            (loss if self.scaler is None else self.scaler.scale(loss)).backward()
+        except RuntimeError as error:
+            if (reason := checks.why_no_gradient(self.workload, loss, error)) is not None:
+                raise InputError(reason) from error
+            raise
 
     def update(self) -> None:
         """The optimizer's step."""
@@ -75,24 +83,13 @@ def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Trai
     precisions.pin_precision(recipe.precision)
     devices.seed_all(seed)
     model = workload.model()
-    if not isinstance(model, nn.Module):
-        raise InputError(f"Workload.model must make a torch.nn.Module, not {type(model).__name__}")
-    if any(isinstance(one, nn.parameter.UninitializedTensorMixin) for one in model.parameters()):
-        raise InputError("Workload.model makes lazy layers without a shape; let it run one forward before it returns")
+    checks.check_model(model)
     weights_hash = hash_batch(dict(model.state_dict()))
-    model = model.to(device).train()
+    model = checks.moved(model, device).train()
     if recipe.channels_last:
         model = model.to(memory_format=torch.channels_last)
-    trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trainable:
-        raise InputError("Workload.model has no parameter that wants a gradient: there is nothing to train")
-    optimizer = workload.optimizer(trainable)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise InputError(f"Workload.optimizer must make a torch.optim.Optimizer, not {type(optimizer).__name__}")
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise InputError(
-            "Workload.optimizer makes an LBFGS, which trains a batch several times a step: not supported"
-        )
+    optimizer = workload.optimizer(checks.trained_parameters(model))
+    checks.check_optimizer(optimizer)
     precisions.pin_precision(recipe.precision)  # again, since the model's making may have changed it
     loss = workload.loss
     if isinstance(loss, nn.Module):
@@ -248,9 +245,33 @@ def pair(batch: Any) -> tuple[Any, Any]:
 
 
 def to_device(batch: Any, device: str, *, non_blocking: bool = False) -> Any:
-    """The batch with every tensor in it on the device; tuples, lists and dicts are walked through.
+    """The batch with every tensor in it on the device, as `map_leaves` walks; what has a `.to(device)` moves itself.
 
-    `non_blocking` lets the host go on while a batch in page-locked memory is copied.
+    `non_blocking` lets the host go on while a batch in page-locked memory is copied; where a `.to` takes it.
     """
     how = {"non_blocking": True} if non_blocking else {}
-    return map_leaves(batch, lambda part: part.to(device, **how) if hasattr(part, "to") else part)
+
+    def moved(part: Any) -> Any:
+        if isinstance(part, (torch.Tensor, PackedSequence)):
+            return part.to(device, **how)
+        if not _moves_itself(part):
+            return part
+        part = copy.copy(part)  # it may move in its place
+        there = part.to(device, **(how if _may_not_block(type(part)) else {}))
+        return part if there is None else there
+
+    return map_leaves(batch, moved, whole=_moves_itself)
+
+
+def _moves_itself(part: Any) -> bool:
+    return callable(getattr(type(part), "to", None))
+
+
+@lru_cache(maxsize=64)
+def _may_not_block(kind: type) -> bool:
+    """Whether the type's `to` takes `non_blocking`, as that of PyTorch Geometric's data does."""
+    try:
+        parameters = inspect.signature(kind.to).parameters  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        return False
+    return "non_blocking" in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())

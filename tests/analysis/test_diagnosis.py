@@ -386,3 +386,37 @@ def test_results_without_phases_have_no_finding_and_all_the_columns():
     table = diagnoses(load([]))
     assert table.empty
     assert list(table) == list(COLUMNS)
+
+
+def own_loader(**changes):
+    facts = {"order_hash": None, "batches_hash": "sha256:b"} | changes
+    return raced(cuda=ARTICLE) | {"changes": {("cnn",): facts}}
+
+
+def test_for_a_loader_of_the_users_own_the_advice_is_what_to_try_in_it(tmp_path):
+    one = diagnosed(tmp_path, article=own_loader())
+    assert one["remedy"] == ""
+    assert one["gain"] == (
+        "the DataLoader is the workload's own: try num_workers, or more of them, and pin_memory=True in it"
+    )
+    late = diagnosed(tmp_path, LATE, article=own_loader())
+    assert late["remedy"] == "cuda-graphs or compile"
+    assert late["gain"].endswith("article,cuda-graphs,compile; the DataLoader is the workload's own: try a larger "
+                                 "batch_size in it")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("facts", "remedy"),
+    [
+        ({"data": "tuple of 1024"}, "cuda-graphs or compile or batch-x4"),
+        ({"data": "tuple of 64", "train_samples": 64}, "cuda-graphs or compile"),
+    ],
+)
+def test_a_batch_that_holds_all_samples_is_not_to_be_made_larger(tmp_path, facts, remedy):
+    article = raced(cuda=ARTICLE) | {"changes": {("cnn",): facts}}
+    assert diagnosed(tmp_path, LATE, article=article)["remedy"] == remedy
+
+
+def test_tensors_that_lie_on_the_device_have_no_loader_to_advise_on(tmp_path):
+    article = raced(cuda=ARTICLE) | {"changes": {("cnn",): {"data": "tuple of 1024"}}}
+    assert (diagnosed(tmp_path, article=article)["remedy"], diagnosed(tmp_path, article=article)["gain"]) == ("", "")

@@ -4,12 +4,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from epochbench import ARTICLE, Workload
 from epochbench.errors import InputError
 from epochbench.measure.planning import Effort
-from epochbench.measure.preparation import BadInput, prepare
+from epochbench.measure.preparation import prepare
 
 INPUTS = torch.eye(6)[:, :3] + 1
 LABELS = torch.tensor([0, 1, 1, 0, 1, 0])
@@ -179,7 +179,7 @@ def test_inputs_in_a_dict_or_a_list_are_accepted(kind):
     ],
 )
 def test_what_cannot_be_trained_is_named_by_its_field(changes, words):
-    with pytest.raises(BadInput, match=f"^blobs: {words}$"):
+    with pytest.raises(InputError, match=f"^blobs: {words}$"):
         prepare_here(**changes)
 
 
@@ -212,3 +212,24 @@ def test_nothing_is_trained(monkeypatch):
     monkeypatch.setattr(torch.optim.SGD, "step", lambda optimizer: steps.append(1))
     prepare_here(test_data=(INPUTS, LABELS))
     assert steps == []
+
+
+class Overstated(IterableDataset):
+    """6 samples that say that they are 600."""
+
+    def __len__(self):
+        return 600
+
+    def __iter__(self):
+        return zip(INPUTS, LABELS, strict=True)
+
+
+def test_a_loader_whose_length_is_somebodys_word_is_counted_once_before_all_measurements():
+    ready = prepare_here(train_data=lambda: DataLoader(Overstated(), batch_size=2), effort=Effort(steps=1))
+    assert (ready["name"], ready["steps_per_epoch"], ready["read"]) == ("Overstated of 6", 3, ((3, 6), None))
+
+
+def test_of_a_loader_that_is_too_long_to_count_nothing_is_said(monkeypatch):
+    monkeypatch.setattr("epochbench.measure.preparation.WARMING_SECONDS", 0)
+    ready = prepare_here(train_data=lambda: DataLoader(Overstated(), batch_size=2), effort=Effort(steps=1))
+    assert (ready["name"], ready["steps_per_epoch"], ready["read"]) == (None, None, (None, None))

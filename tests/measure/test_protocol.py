@@ -9,10 +9,11 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from epochbench import Recipe, Workload, precisions
 from epochbench.batches import hash_batch
+from epochbench.errors import InputError
 from epochbench.measure import machine, protocol, worker
 from epochbench.measure.parcel import pack
 from epochbench.measure.planning import Effort
@@ -469,3 +470,62 @@ def wasteful_to_make(clock):
 def test_the_peak_of_memory_is_that_of_the_epochs_and_not_what_is_left_or_was_before():
     _, (measurement,), _ = measure_in_a_worker(wasteful_to_make, [], "sim", prepare=simulated.prepare())
     assert 4 * 2**16 < measurement["peak_device_bytes"] < 4 * 2**20
+
+
+class Overstated(IterableDataset):
+    """24 samples that say that they are 48."""
+
+    def __len__(self):
+        return 48
+
+    def __iter__(self):
+        return iter([(number, number) for number in NUMBERS])
+
+
+@pytest.mark.parametrize("read", [(), ((6, 24), (6, 24))], ids=["found out as it is read", "counted before"])
+def test_what_an_epoch_is_said_to_hold_is_what_its_loader_gave(read):
+    loader = lambda: DataLoader(Overstated(), batch_size=4)
+    effort = Effort(full=True, epochs=2)
+    epochs, measured = measure(make(train_data=loader, test_data=loader), effort=effort, read=read)
+    timed = [epoch for epoch in epochs if not epoch["warmup"]]
+    assert [(one["steps"], one["samples"], one["evaluation_steps"]) for one in timed] == [(6, 24, 6)] * 2
+    assert measured["data"] == "Overstated of 24"
+    assert (measured["train_samples"], measured["test_samples"]) == (24, 24)
+    names = ("steps_per_epoch", "epoch_steps", "evaluation_steps_per_epoch")
+    assert [measured[name] for name in names] == [6, 6, 6]
+    assert measured["whole_epochs"]
+
+
+def test_a_cut_epoch_is_scaled_by_what_was_counted_before():
+    loader = lambda: DataLoader(Overstated(), batch_size=4)
+    _, measured = measure(make(train_data=loader), effort=Effort(steps=2, epochs=1), read=((6, 24), None))
+    assert (measured["steps_per_epoch"], measured["epoch_steps"], measured["whole_epochs"]) == (6, 2, False)
+
+
+CUT_OFF = {
+    "step": lambda model, batch: functional.mse_loss(model(batch[0]), batch[1]).detach(),
+    "step of its own backward": lambda model, batch: _after_backward(functional.mse_loss(model(batch[0]), batch[1])),
+}
+
+
+def _after_backward(loss):
+    loss.backward()
+    return loss
+
+
+@pytest.mark.parametrize("name", CUT_OFF)
+def test_a_step_whose_loss_cannot_be_trained_is_told_by_its_line_and_what_to_do(name):
+    line = CUT_OFF[name].__code__.co_firstlineno
+    with pytest.raises(InputError, match=rf"^numbers: .*Workload\.step \(<lambda>, line {line}\).* backward\(\)"):
+        measure(make(loss=None, step=CUT_OFF[name]))
+
+
+class Judging(Noting):
+    def forward(self, inputs):
+        with torch.no_grad():
+            return super().forward(inputs)
+
+
+def test_a_model_without_a_gradient_is_told_so():
+    with pytest.raises(InputError, match=r"^numbers: the model's output is cut off .*no_grad\(\)"):
+        measure(make(model=Judging))

@@ -18,7 +18,7 @@ CPU = Contender(device="cpu", recipe=ARTICLE)
 OTHER = Contender(device="cpu", recipe=Recipe(name="other"))
 BROKEN = Contender(device="broken", recipe=ARTICLE)
 MISSING = Contender(device="cuda", recipe=ARTICLE, unavailable="no NVIDIA driver was found on this machine")
-PREPARED = {"name": "blobs", "fingerprint": None, "steps_per_epoch": 3, "flops_per_step": None}
+PREPARED = {"name": "blobs", "fingerprint": None, "steps_per_epoch": 3, "flops_per_step": None, "read": ()}
 
 
 def make(**changes):

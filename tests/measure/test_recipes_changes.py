@@ -65,11 +65,16 @@ def test_only_a_pinned_batch_is_copied_while_the_host_goes_on():
             asked.append((device, how))
             return self
 
-    part = Part()
-    assert to_device([part], "cpu") == [part]
-    training(RECIPES["workers"]).move((part,))
-    training(RECIPES["pinned"]).move((part,))
-    assert asked == [("cpu", {}), ("cpu", {}), ("cpu", {"non_blocking": True})]
+    class Blocking:
+        def to(self, device):
+            asked.append(device)
+            return self
+
+    parts = (Part(), Blocking())
+    assert [type(one) for one in to_device(list(parts), "cpu")] == [Part, Blocking]
+    training(RECIPES["workers"]).move(parts)
+    training(RECIPES["pinned"]).move(parts)
+    assert asked == [("cpu", {}), "cpu", ("cpu", {}), "cpu", ("cpu", {"non_blocking": True}), "cpu"]
     feeds = [DatasetFeed(TensorDataset(IMAGES), batch_size=4, seed=0, pin_memory=pinned) for pinned in (False, True)]
     assert [feed.loader.pin_memory for feed in feeds] == [False, True]
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from epochbench.hints import hint
 from epochbench.measure import traces
-from epochbench.measure.hints import hint
 from epochbench.measure.traces import from_their_line_on, their_line
 
 SOURCE = "def model():\n    return 1\n\ndef read(index):\n    raise ValueError(index)\n"
@@ -54,6 +54,15 @@ def test_a_traceback_without_a_line_of_theirs_is_left_whole():
     assert (
         from_their_line_on("Fatal Python error: Segmentation fault", []) == "Fatal Python error: Segmentation fault"
     )
+
+
+def test_a_traceback_that_ends_in_a_library_without_a_line_of_theirs_is_left_out():
+    library = '  File "/somewhere/site-packages/torch/nn/functional.py", line 1, in cross_entropy\n    loss()'
+    trace = (
+        f'Traceback (most recent call last):\n  File "{OURS}", line 5, in _main\n    job()\n{library}\nTypeError: 17'
+    )
+    assert from_their_line_on(trace, []) is None
+    assert their_line(trace, []) is None
 
 
 def test_an_error_that_nobody_knows_has_no_hint():

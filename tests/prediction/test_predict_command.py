@@ -1,12 +1,14 @@
 """`epochbench predict`: its table, its prices, its check against runs, and what it refuses."""
 
+import runpy
 import sys
 
 import pytest
 from typer.testing import CliRunner
 
+import epochbench
 from epochbench.cli import app
-from epochbench.prediction import command
+from epochbench.prediction import loader
 from epochbench.prediction.hardware import KNOWN
 from tests.runfiles import make_run
 
@@ -33,9 +35,17 @@ job = make()
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    for name in ("predicted_job", "slow_job", "broken_job", "guarded_job"):  # each test's are its own
+    for name in (
+        "predicted_job",
+        "slow_job",
+        "broken_job",
+        "guarded_job",
+        "tested_job",
+        "first_job",
+        "second_job",
+    ):  # each test's are its own
         sys.modules.pop(name, None)
-    monkeypatch.setattr(command, "LOADER_SECONDS", 0.05)
+    monkeypatch.setattr(loader, "LOADER_SECONDS", 0.05)
 
 
 @pytest.fixture
@@ -140,6 +150,19 @@ def test_a_run_that_waited_for_its_data_is_predicted_at_its_loader_s_rate(job, t
     assert row.split()[3:5] == ["700", "µs"]  # the article's loop waits 400 µs for its data, and then for the GPU
 
 
+def test_what_a_gpu_waited_for_processes_of_a_loader_was_not_hidden_in_its_step(job, tmp_path):
+    settings = {"recipe_settings": {"workers": 2, "read_loss_each_step": True}}
+    waited = {"phase_steps": 100, "waiting_seconds": 0.04, **settings}
+    make_run(
+        tmp_path / "a.jsonl",
+        workloads={"cnn": {"cpu": [8.0], "cuda": [0.05]}},
+        changes={("cnn", "cuda", 0): waited},
+    )
+    row = cli(job, "--check", "a.jsonl").stdout.splitlines()[1]
+
+    assert row.split()[3:5] == ["700", "µs"]  # 300 µs of launches, and the 400 µs that it waited on top of them
+
+
 def test_a_recipe_s_name_in_a_run_cannot_steer_the_terminal(job, tmp_path):
     file = make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8.0], "cuda": [0.05]}})
     file.write_text(file.read_text("utf-8").replace('"article"', '"art\\u001b[31micle"'), "utf-8")
@@ -201,3 +224,33 @@ def test_a_loss_that_cannot_be_copied_is_named_with_what_in_it_cannot(tmp_path):
     refused(
         cli("guarded_job.py:job", "--on", "t4"), "cnn: Workload.loss holds a lock in “lock”, which cannot be copied"
     )
+
+
+def test_a_job_holds_its_evaluations_and_its_heading_says_so(tmp_path):
+    """3,600 steps and 1,800 of evaluations; where launches limit, a step without gradients takes a part of one."""
+    text = JOB.format(name="tested").replace("epochs=360,", "epochs=360,\n        test_data=tests,")
+    tests = "tests = (torch.zeros(160, 20), torch.zeros(160, dtype=torch.long))\n"
+    (tmp_path / "tested_job.py").write_text(text.replace("def make", f"{tests}\ndef make"), "utf-8")
+    (tmp_path / "predicted_job.py").write_text(JOB.format(name="cnn"), "utf-8")
+
+    result = cli("tested_job.py:job", "predicted_job.py:job", "--on", "t4", "--price", "t4=3600")
+
+    heads, tested, plain, last = result.stdout.splitlines()
+    assert "predicted job (epochs, evaluations)" in heads
+    assert "CUDA's is not known" in last
+    costs = [float(row.split()[-1]) for row in (tested, plain)]  # at a price of 1 a second
+    one = runpy.run_path(str(tmp_path / "predicted_job.py"))["job"]
+    evaluated = epochbench.predict(one, on="t4", training=False, loading="by the host").step_seconds
+    assert costs[0] - costs[1] == pytest.approx(1800 * evaluated, rel=0.25)
+
+
+def test_every_workload_that_cannot_be_predicted_is_named(tmp_path, job):
+    for name in ("first", "second"):
+        text = JOB.format(name=name).replace("train_data=data or (", "train_data=data or Endless() or (")
+        endless = "class Endless(torch.utils.data.IterableDataset):\n    __iter__ = None\n"
+        (tmp_path / f"{name}_job.py").write_text(text.replace("def make", f"{endless}\ndef make"), "utf-8")
+
+    result = cli("first_job.py:job", "second_job.py:job", job, "--on", "t4")
+
+    refused(result, "epochbench: first: Workload.train_data is an IterableDataset")
+    assert "note: second: Workload.train_data is an IterableDataset" in result.stdout

@@ -136,11 +136,12 @@ def test_a_loader_beside_the_step_hides_in_it_and_one_before_it_adds_to_it(resne
     rate = recording.samples / load
     steps = {
         loading: predict_recording(recording, card, loader_samples_per_second=rate, loading=loading)
-        for loading in ("beside", "by the host", "before")
+        for loading in ("beside", "beside a loop that waits", "by the host", "before")
     }
     assert plain.limited_by == "compute"
     launches = sum(count for _, count in recording.operations) * card.launch_seconds
     assert steps["beside"].step_seconds == pytest.approx(device)
+    assert steps["beside a loop that waits"].step_seconds == pytest.approx(device)
     assert steps["by the host"].step_seconds == pytest.approx(max(device, launches + load))
     assert steps["before"].step_seconds == pytest.approx(device + load)
     for one in steps.values():
@@ -153,7 +154,8 @@ def test_a_loader_beside_the_step_hides_in_it_and_one_before_it_adds_to_it(resne
     [
         ({"read_loss_each_step": True}, "before"),  # the article's loop
         ({}, "by the host"),
-        ({"workers": 2, "read_loss_each_step": True}, "beside"),
+        ({"workers": 2, "read_loss_each_step": True}, "beside a loop that waits"),
+        ({"workers": 2}, "beside"),
     ],
 )
 def test_a_recipe_loads_when_its_settings_say_so(settings, loading):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from epochbench.analysis.gains import ARTICLE, gains
 from epochbench.analysis.phases import phases
-from epochbench.analysis.remedies import in_ms, measured, not_tried_with
+from epochbench.analysis.remedies import in_ms, in_your_loader, measured, not_here, not_tried_with
 from epochbench.analysis.sides import Row, plain_rows, races
 
 if TYPE_CHECKING:
@@ -60,7 +60,8 @@ def diagnoses(results: Results) -> pd.DataFrame:
 
     `remedy` is the recipe that helped most where this run tried one that did, and `gain` says what was measured of
     it, with `speedup`, `low` and `high` of samples a second. Otherwise `gain` says what was tried without a gain
-    and what was not tried, which is `remedy`. A recipe that the device refuses or that this run skipped is not named.
+    and what was not tried, which is `remedy`. A recipe that the device refuses, that the workload cannot be trained
+    under or that this run skipped is not named; for a DataLoader of the user's own `gain` says what to try in it.
     """
     import pandas as pd
 
@@ -73,11 +74,15 @@ def diagnoses(results: Results) -> pd.DataFrame:
     for row in plain_rows(phases(results)):
         mine = tried.get((row["run"], row["workload"], row["device"]), {})
         side = raced[row["run"], row["workload"], row["recipe"]][row["device"]]
-        for finding in findings(row, runs[row["run"]]):
+        refused = not_here(side)
+        for found in findings(row, runs[row["run"]]):
+            instead = in_your_loader(found.recipes, refused)
+            finding = replace(found, recipes=tuple(name for name in found.recipes if name not in refused))
             if row["recipe"] == ARTICLE:
                 helped = measured(finding.recipes, mine)
             else:
                 helped = not_tried_with(row["recipe"], side.fact("recipe_settings") or {}, finding.recipes, mine)
+            helped["gain"] = "; ".join(filter(None, [helped["gain"], instead]))
             rows.append({**{name: row[name] for name in (*KEY, "run")}, **_of_finding(finding), **helped})
     return pd.DataFrame(
         {name: pd.Series([row[name] for row in rows], dtype=dtype) for name, dtype in COLUMNS.items()}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from epochbench.analysis.gains import ARTICLE
-from epochbench.analysis.sides import Row
+from epochbench.analysis.sides import Row, Side
 
 NOTABLE_GAIN = 1.05
 NO_FIGURES = dict.fromkeys(("speedup", "low", "high"))
@@ -67,6 +67,35 @@ def _outcome(gain: Row) -> str:
         return "without a valid result"
     unsettled = " (not settled)" if gain["verdict"] == "inconclusive" else ""
     return f"{gain['speedup']:.2f}×{unsettled}"
+
+
+OWN_LOADER = "the DataLoader is the workload's own"
+IN_YOUR_LOADER = {
+    "workers": "num_workers, or more of them,", "pinned": "pin_memory=True", "batch-x4": "a larger batch_size",
+}  # fmt: skip
+"""What a user can set in a DataLoader of their own, where the recipe of that name cannot."""
+
+
+def not_here(side: Side) -> dict[str, str]:
+    """Recipes that this workload cannot be trained under, with the reasons; `fitting` refuses the same.
+
+    An order of samples is recorded where there is one, and a DataLoader of the user's own has none to tell.
+    """
+    refused = {}
+    size, samples = side.fact("batch_size"), side.fact("train_samples")
+    if size is not None and samples is not None and samples <= size:
+        refused["batch-x4"] = "a batch holds all of the samples already"
+    if side.fact("batches_hash") is not None and side.fact("order_hash") is None:
+        refused |= dict.fromkeys(("resident", *IN_YOUR_LOADER), OWN_LOADER)
+    elif (side.data or "").startswith("tuple of "):
+        refused |= dict.fromkeys(("resident", "workers", "pinned"), "the data are tensors")
+    return refused
+
+
+def in_your_loader(recipes: Sequence[str], refused: Mapping[str, str]) -> str:
+    """What can be tried instead of those of the recipes that a DataLoader of the user's own refuses; else empty."""
+    own = [IN_YOUR_LOADER[name] for name in recipes if refused.get(name) == OWN_LOADER and name in IN_YOUR_LOADER]
+    return f"{OWN_LOADER}: try {' and '.join(sorted(own))} in it" if own else ""
 
 
 SETTINGS = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from epochbench.errors import InputError
-from epochbench.measure.hints import hint, item_of
+from epochbench.hints import hint, item_of
 from epochbench.resident import Unsuitable
 
 LONGEST_REASON = 2000

@@ -13,10 +13,11 @@ from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from epochbench import training
+from epochbench.checks import problem_of_loss
 from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
 from epochbench.loading import Feed, LoaderFeed
-from epochbench.measure.planning import Effort, plan
+from epochbench.measure.planning import Effort, Plan, plan
 from epochbench.measure.protocol import EVALUATION_ORDER, describe_data, open_feeds
 from epochbench.recipe import Recipe
 from epochbench.workload import Workload
@@ -50,35 +51,50 @@ def prepare(
     feed, evaluation_feed = open_feeds(workload, recipe, "cpu", seed)
     if batch_size_was_set and isinstance(feed, LoaderFeed):
         raise BadInput(f"{workload.name}: --race-batch-size cannot change a DataLoader of your own; leave it out")
-    todo = plan(
-        workload,
-        effort,
-        steps_per_epoch=feed.steps,
-        evaluation_steps_per_epoch=evaluation_feed.steps if evaluation_feed else 0,
-    )
+    todo = _plan(workload, effort, feed, evaluation_feed)
     batches = chain(feed.epoch(0, todo.warmup_steps), feed.epoch(1, todo.steps))
     tried = _try_out(workload, recipe, seed, feed, batches, "train_data")
     if evaluation_feed is not None:
         batches = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
         _try_out(workload, recipe, seed, evaluation_feed, batches, "test_data")
     tried["flops_per_step"] = workload.flops_per_step or tried["flops_per_step"]
+    read = tuple(_counted(one) for one in (feed, evaluation_feed))
+    todo = _plan(workload, effort, feed, evaluation_feed)
     facts = describe_data(feed) | tried
-    return facts | {
+    facts |= {
         "batch_size": feed.batch_size,
         "job_epochs": workload.epochs,
         "epoch_steps": todo.steps,
         "steps_per_epoch": feed.steps,
         "order_hash": feed.order_hash(1, todo.steps),
+        "read": read,
     }
+    unsure = isinstance(feed, LoaderFeed) and not feed.counted  # the measurement may find an end to it
+    return facts | (dict.fromkeys(("name", "epoch_steps", "steps_per_epoch")) if unsure else {})
+
+
+def _plan(workload: Workload, effort: Effort, feed: Feed, evaluation_feed: Feed | None) -> Plan:
+    evaluation_steps = evaluation_feed.steps if evaluation_feed else 0
+    lengths = {"steps_per_epoch": feed.steps, "evaluation_steps_per_epoch": evaluation_steps}
+    return plan(workload, effort, **lengths)
+
+
+def _counted(feed: Feed | None) -> tuple[int, int] | None:
+    """(batches, samples) of an epoch of a loader of the user's own; None for other data, and where it takes too long
+    to count them.
+    """
+    if not isinstance(feed, LoaderFeed):
+        return None
+    if not feed.counted:
+        feed.count(WARMING_SECONDS)
+    return (feed.steps, feed.samples) if feed.counted else None
 
 
 def _try_out(
     workload: Workload, recipe: Recipe, seed: int, feed: Feed, batches: Iterator[Any], field: str
 ) -> dict[str, Any]:
     """Compute one loss, and read batches for a bounded time, which warms what they come from → facts of the model."""
-    first = next(batches, None)
-    if first is None:
-        raise BadInput(f"{workload.name}: {field} makes no batch, though its length is {feed.steps}")
+    first = next(batches)
     ready = training.start(workload, recipe, "cpu", seed=seed)
     ready.model.eval()
     facts: dict[str, Any] = {
@@ -90,7 +106,9 @@ def _try_out(
         _check_loss(workload, "step", workload.step(ready.model, first))
         _warm(batches)
         return facts | {"flops_per_step": count_flops(ready, first)}
-    inputs, targets = _few(*training.pair(first))
+    inputs, targets = training.pair(first)
+    if feed.steps > 1:  # a model may be made for the one batch that holds all, as of a graph
+        inputs, targets = _few(inputs, targets)
     with torch.no_grad():
         outputs = ready.model(inputs)
         classes = outputs.shape[1] if training.is_classification(outputs, targets) else None
@@ -127,11 +145,8 @@ def _few(inputs: Any, targets: Any) -> tuple[Any, Any]:
 
 
 def _check_loss(workload: Workload, field: str, loss: Any) -> None:
-    if not isinstance(loss, torch.Tensor):
-        raise BadInput(f"{workload.name}: Workload.{field} must give a scalar tensor, not {type(loss).__name__}")
-    if loss.numel() != 1:
-        shape = tuple(loss.shape)
-        raise BadInput(f"{workload.name}: Workload.{field} must give a scalar, not a tensor of shape {shape}")
+    if (problem := problem_of_loss(field, loss)) is not None:
+        raise BadInput(f"{workload.name}: {problem}")
 
 
 def _warm(batches: Iterable[Any]) -> None:

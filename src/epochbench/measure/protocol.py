@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from itertools import islice
@@ -24,7 +24,7 @@ from epochbench.batches import hash_batch
 from epochbench.datasets import DataFacts
 from epochbench.features import cache_features
 from epochbench.fitting import Reading, fit, split
-from epochbench.loading import Feed, epoch_seed, open_feed, short_batch
+from epochbench.loading import Feed, LoaderFeed, epoch_seed, open_feed, short_batch
 from epochbench.measure import machine
 from epochbench.measure.energy import EnergyMeter, open_counter
 from epochbench.measure.passes import epochs_read, passes_apart
@@ -64,7 +64,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     devices.make_context(task.device)
     record["context_seconds"] = clock() - began
     with _timed(record, "data_seconds", task.device, clock):
-        opened = open_feeds(task.workload, task.recipe, task.device, task.seed)
+        opened = open_feeds(task.workload, task.recipe, task.device, task.seed, task.read)
         todo = _plan(task, *opened)
         reading = Reading(
             epochs=epochs_read(todo, apart=not task.recipe.cached_features),
@@ -104,6 +104,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
         surroundings.sample()
         emit({"kind": "epoch", "at_seconds": task.now()} | task.who | epoch)
         energy.leave_out()
+    todo = _as_read(todo, feed, evaluation_feed)
     record |= surroundings.facts() | energy.facts()
     record |= {
         "recipe_settings": fitted.recipe.settings,
@@ -128,14 +129,30 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     emit({"kind": "measurement", "at_seconds": task.now()} | task.who | record)
 
 
-def open_feeds(workload: Workload, recipe: Recipe, device: str, seed: int) -> tuple[Feed, Feed | None]:
-    """The training feed, and the evaluation's where the workload has test data. Raises InputError."""
+def open_feeds(
+    workload: Workload, recipe: Recipe, device: str, seed: int, read: Sequence[tuple[int, int] | None] = ()
+) -> tuple[Feed, Feed | None]:
+    """The training feed, and the evaluation's where the workload has test data. Raises InputError.
+
+    `read` is what was counted of each before, as in Task.
+    """
     devices.seed_all(seed)
     how = {"batch_size": workload.batch_size * recipe.batch_factor, "device": device, "seed": seed}
     feed = open_feed(workload.train_data, field=f"{workload.name}: train_data", **how)
-    if workload.test_data is None:
-        return feed, None
-    return feed, open_feed(workload.test_data, field=f"{workload.name}: test_data", **how)
+    evaluation_feed = None
+    if workload.test_data is not None:
+        evaluation_feed = open_feed(workload.test_data, field=f"{workload.name}: test_data", **how)
+    for one, counted in zip((feed, evaluation_feed), read, strict=False):
+        if isinstance(one, LoaderFeed) and counted is not None:
+            one.take(*counted)
+    return feed, evaluation_feed
+
+
+def _as_read(todo: Plan, feed: Feed, evaluation_feed: Feed | None) -> Plan:
+    """What was done of a plan: a loader of the user's own may have given fewer batches than its length says."""
+    steps = min(todo.steps, feed.steps)
+    evaluated = min(todo.evaluation_steps, evaluation_feed.steps) if evaluation_feed else 0
+    return replace(todo, steps=steps, evaluation_steps=evaluated, whole=steps == feed.steps)
 
 
 def _plan(task: Task, feed: Feed, evaluation_feed: Feed | None) -> Plan:
@@ -198,7 +215,7 @@ def _epoch(
         evaluated = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
         with _timed(epoch, "evaluation_seconds", task.device, clock):
             result = evaluate(training, evaluated, progress.step)
-        epoch["evaluation_steps"] = todo.evaluation_steps
+        epoch["evaluation_steps"] = min(todo.evaluation_steps, evaluation_feed.steps)
         outcome |= {"test_loss": result.loss, "accuracy": result.accuracy}
     return epoch, outcome
 

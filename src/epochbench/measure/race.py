@@ -97,6 +97,7 @@ class _Run:
     kept: Kept
     files: list[str] = field(default_factory=list)
     flops_per_step: float | None = None
+    read: tuple[tuple[int, int] | None, ...] = ()
     spent: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     measured: worker.Message | None = None
     """The measurement that is under way, once all that is timed is done."""
@@ -148,7 +149,7 @@ class _Run:
                 self._fail(self.lanes[contender.id], self._traced(ready))
             return
         self.kept.check(ready.value)
-        self.flops_per_step = ready.value["flops_per_step"]
+        self.flops_per_step, self.read = ready.value["flops_per_step"], ready.value["read"]
         for done, (place, replicate, contender) in enumerate(schedule):
             if not self.lanes[contender.id].failures:
                 ahead = [one.id for _, _, one in schedule[done:]]
@@ -168,6 +169,7 @@ class _Run:
             "seed": self.options.seed,
             "effort": self.options.effort,
             "flops_per_step": self.flops_per_step,
+            "read": self.read,
             "run_began": self.options.run_began,
             "process_started": began,
         }

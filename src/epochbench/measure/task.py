@@ -17,7 +17,10 @@ Emit = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One measurement to make: what the worker is told."""
+    """One measurement to make: what the worker is told.
+
+    `read` are the batches and samples of an epoch and of an evaluation, where the preparation counted them.
+    """
 
     workload: Workload
     recipe: Recipe
@@ -26,6 +29,7 @@ class Task:
     seed: int
     effort: Effort
     flops_per_step: float | None = None
+    read: tuple[tuple[int, int] | None, ...] = ()
     run_began: float
     process_started: float
 

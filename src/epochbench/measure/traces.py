@@ -18,8 +18,11 @@ _OURS = str(Path(__file__).parents[1])
 _BEGIN = "Traceback (most recent call last):"
 
 
-def from_their_line_on(trace: str, files: Iterable[str]) -> str:
-    """The traceback from the first frame of theirs on, the whole of it where there is none.
+def from_their_line_on(trace: str, files: Iterable[str]) -> str | None:
+    """The traceback from the first frame of theirs on.
+
+    Where there is none it is the whole of it if the last frame is of this package, whose fault it then is, and None
+    if it is torch's say, which their input has led to.
 
     `files` are those whose code went by value.
     """
@@ -40,12 +43,15 @@ def from_their_line_on(trace: str, files: Iterable[str]) -> str:
             leading = leading or lines[place] == _BEGIN
             kept.append(lines[place])
         place = end
-    return "\n".join(kept) if any(map(_FRAME.match, kept)) else trace
+    if any(map(_FRAME.match, kept)):
+        return "\n".join(kept)
+    last = [frame for line in lines if (frame := _FRAME.match(line))][-1:]
+    return trace if not last or last[0]["file"].startswith(_OURS) else None
 
 
 def their_line(trace: str, files: Iterable[str]) -> str | None:
     """The innermost line of the user's own code, such as "bench_unet.py:27"; None where it is in no frame."""
-    own = [frame for line in from_their_line_on(trace, files).splitlines() if (frame := _FRAME.match(line))]
+    own = [frame for line in (from_their_line_on(trace, files) or "").splitlines() if (frame := _FRAME.match(line))]
     own = [frame for frame in own if "site-packages" not in frame["file"] and not frame["file"].startswith(_OURS)]
     own = [frame for frame in own if Path(frame["file"]).is_file() and "/lib/python" not in frame["file"]]
     return f"{Path(own[-1]['file']).name}:{own[-1]['line']}" if own else None

@@ -16,11 +16,11 @@ from epochbench.prediction.operations import (
     attention_operation,
 )
 
-Count = Callable[[str, Operation], None]
+Count = Callable[[str, Operation, torch.dtype], None]
 
 
 class FusedAttention(TorchFunctionMode):
-    """Lets `scaled_dot_product_attention` be one operation; `count` is told its kind of phase and what it does."""
+    """Lets `scaled_dot_product_attention` be one operation, of whose phase, work and type `count` is told."""
 
     def __init__(self, count: Count) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class _Attention(torch.autograd.Function):
         out = query.new_empty((*query.shape[:-1], value.shape[-1]))
         ctx.save_for_backward(query, key, value, mask, out)
         ctx.count = count
-        count("forward", _operation(query, key, (query, key, value, mask), (out,), FORWARD_PRODUCTS))
+        count("forward", _operation(query, key, (query, key, value, mask), (out,), FORWARD_PRODUCTS), query.dtype)
         return out
 
     @staticmethod
@@ -82,7 +82,7 @@ class _Attention(torch.autograd.Function):
         if ctx.needs_input_grad[3]:
             bias = [query.new_empty((*query.shape[:-1], key.shape[-2]))]
         read = (query, key, value, mask, out, gradient)
-        ctx.count("backward", _operation(query, key, read, (*made, *bias), BACKWARD_PRODUCTS))
+        ctx.count("backward", _operation(query, key, read, (*made, *bias), BACKWARD_PRODUCTS), query.dtype)
         return *made, torch.empty_like(mask) if bias else None, None
 
 

@@ -3,27 +3,34 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import torch
 
-from epochbench.batches import length_of
 from epochbench.errors import InputError
-from epochbench.loading import DatasetFeed, open_feed
+from epochbench.loading import open_feed
 from epochbench.prediction.hardware import Hardware, card_of_device, find_card, load_hardware
 from epochbench.prediction.host import record_with_host
+from epochbench.prediction.loader import LoaderRate, loaded_at, measure_loader
 from epochbench.prediction.measured import measured_steps
-from epochbench.prediction.predictor import Prediction, half_type, loading_of, predict_recording
+from epochbench.prediction.predictor import (
+    Prediction,
+    computed_in,
+    half_type,
+    loading_of,
+    predict_evaluation,
+    predict_recording,
+)
 from epochbench.prediction.recorder import Recording
+from epochbench.prediction.workloads import under_its_name
 from epochbench.recipe import ARTICLE
 from epochbench.records.store import Results
+from epochbench.unknown import UNKNOWN, says_nothing
 from epochbench.workload import Workload
 
-LOADER_SECONDS = 1.0
+JOB = "predicted job (epochs, evaluations)"
 Say = Callable[[str], None]
 Words = Callable[[float | None], str]
 """A duration or a size in fitting units."""
@@ -43,7 +50,11 @@ def print_predictions(
 ) -> None:
     """Print a row a workload and card. Raises InputError, also for a price of a card that is not asked for."""
     known = load_hardware(hardware)
-    named = [_card("--on", name.strip(), known) for name in on.split(",")] if on is not None else known.values()
+    named = (
+        [_card("--on", name.strip(), known) for name in on.removesuffix(",").split(",")]
+        if on is not None
+        else known.values()
+    )
     cards = list({card.card: card for card in named}.values())
     priced: dict[str, float] = {}
     for name, price in prices.items():
@@ -56,9 +67,12 @@ def print_predictions(
     rows, failed = [], []
     for workload in workloads:
         try:
-            recording, steps, rate = examine(workload, half_type(precision))
+            recording, steps, loader = examine(workload, half_type(precision))
+            evaluation = None
+            if workload.test_data is not None:
+                evaluation = examine(workload, half_type(precision), training=False)
         except InputError as error:
-            failed.append(error)
+            failed.append(under_its_name(workload, error))
             continue
         if recording.note:
             say(f"note: {workload.name}: {recording.note}")
@@ -66,25 +80,34 @@ def print_predictions(
             took = duration(recording.host.seconds)
             say(f"note: {workload.name}: Python in its model or its step takes {took} of the host in each step, here")
         for card in cards:
-            if precision == "bf16" and card.bf16_flops_per_second is None and on is None:
+            if computed_in(recording, precision) == "bf16" and card.bf16_flops_per_second is None and on is None:
                 continue
-            one = predict_recording(
-                recording,
-                card,
-                precision=precision,
-                channels_last=channels_last,
-                loader_samples_per_second=rate,
-                loading=loading_of(ARTICLE.settings),
-            )
-            rows.append(_row(workload, card, one, steps, priced, duration, size))
-    heads = ["workload", "card", "predicted step", "90% interval", "predicted job", "samples/s", "limited by"]
+            how = {"precision": precision, "channels_last": channels_last}
+            loading = loading_of(ARTICLE.settings, own_workers=loader is not None and loader.beside)
+            try:
+                one = predict_recording(recording, card, loading=loading, **how, **loaded_at(loader))
+            except InputError as error:
+                failed.append(under_its_name(workload, error))
+                continue
+            job = one.step_seconds * steps
+            if evaluation is not None:
+                evaluated, times, own = evaluation
+                how |= {"own_workers": own is not None and own.beside, **loaded_at(own)}
+                job += predict_evaluation(evaluated, card, **how).step_seconds * times
+            rows.append(_row(workload, card, one, job, priced, duration, size))
+    heads = ["workload", "card", "predicted step", "90% interval", JOB, "samples/s", "limited by"]
     heads += ["without the loader", "memory"]
     heads += ["predicted cost"] if priced else []
     for line in aligned([heads, *rows]) if rows else ():
         say(line)
+    for error in failed[1:]:
+        say(f"note: {error}")
     if failed:
         raise failed[0]
-    say("All of these times are predicted, from the model and the cards' data sheets; none was measured.")
+    say(
+        "All of these times are predicted, from the model and the cards' data sheets; none was measured. No job "
+        "holds a start-up: CUDA's is not known."
+    )
 
 
 def _card(option: str, name: str, known: dict[str, Hardware]) -> Hardware:
@@ -94,42 +117,32 @@ def _card(option: str, name: str, known: dict[str, Hardware]) -> Hardware:
         raise InputError(f"{option}: {error}") from error
 
 
-def examine(workload: Workload, half: torch.dtype | None) -> tuple[Recording, int, float | None]:
-    """(its recorded step, steps of its whole job, samples/s of its loader here; None where none runs)."""
-    recording, data = record_with_host(workload, half), workload.train_data
+def examine(
+    workload: Workload, half: torch.dtype | None, *, training: bool = True
+) -> tuple[Recording, int, LoaderRate | None]:
+    """(a recorded step, of the evaluation without `training`; such steps in the whole job; the rate of its loader
+    here, None where none runs).
+    """
+    recording = record_with_host(workload, half, training=training)
+    data = workload.train_data if training else workload.test_data
     if isinstance(data, tuple):
         return recording, math.ceil(len(data[0]) / workload.batch_size) * workload.epochs, None
-    feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0)
-    rate = None if isinstance(feed.data, tuple) else loader_rate(feed)
-    return recording, feed.steps * workload.epochs, rate
-
-
-def loader_rate(feed: Any) -> float:
-    """Samples per second that the data are read at on this machine, over about a second.
-
-    Of a Dataset single samples are read, since a whole batch of images may take longer than that.
-    """
-    began, samples = time.perf_counter(), 0
-    while True:
-        parts = ((feed.data[place], 1) for place in range(feed.samples)) if isinstance(feed, DatasetFeed) else None
-        for _, count in parts or ((None, length_of(batch)) for batch in feed.epoch(0, feed.steps)):
-            samples += count
-            spent = time.perf_counter() - began
-            if spent > LOADER_SECONDS:
-                return samples / spent
+    field = "Workload.train_data" if training else "Workload.test_data"
+    feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0, field=field)
+    loader = None if isinstance(feed.data, tuple) else measure_loader(feed)
+    return recording, feed.steps * workload.epochs, loader
 
 
 def _row(
     workload: Workload,
     card: Hardware,
     one: Prediction,
-    steps: int,
+    job: float,
     prices: Mapping[str, float],
     duration: Words,
     size: Words,
 ) -> list[str]:
     memory = size(one.memory_bytes) + ("" if one.fits else f", does not fit {size(card.memory_bytes)}")
-    job = one.step_seconds * steps
     row = [
         workload.name,
         card.card,
@@ -143,6 +156,9 @@ def _row(
     ]
     if prices:
         row.append(f"{job / 3600 * prices[card.card]:.2g}" if card.card in prices else "–")
+    if says_nothing(one.low, one.high):
+        row[2:6] = [UNKNOWN] * 4
+        row[9:] = [UNKNOWN if card.card in prices else "–" for _ in row[9:]]
     return row
 
 
@@ -170,13 +186,15 @@ def print_check(
         if asked not in recorded:
             recorded[asked] = record_with_host(by_name[measured.workload], asked[1])
         loading = measured.loading_seconds
+        # What a GPU waited for processes of a loader is what its step did not hide.
+        beside = measured.loading.startswith("beside")
         one = predict_recording(
             recorded[asked],
             card,
             precision=measured.precision,
             channels_last=measured.channels_last,
             loader_samples_per_second=recorded[asked].samples / loading if loading else None,
-            loading=measured.loading,
+            loading="before" if beside else measured.loading,
         )
         errors.append(one.step_seconds / measured.step_seconds - 1)
         inside = "inside" if one.low <= measured.step_seconds <= one.high else "outside"

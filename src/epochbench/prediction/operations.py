@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._pytree import tree_leaves
 
+from epochbench.sparse import held_in, is_sparse
+
 
 class Operation(NamedTuple):
     """What one operation does.
@@ -81,6 +83,10 @@ _REDUCTIONS = {"sum", "mean", "var", "var_mean", "std", "std_mean", "amax", "ami
 _REDUCTIONS |= {"linalg_vector_norm", "logsumexp", "prod", "any", "all", "nll_loss_forward", "mse_loss"}
 _NO_WORK = ("empty", "new_empty", "_unsafe_view", "lift_fresh", "_local_scalar_dense", "detach")
 
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "_addmm_activation")
+_PARTS_OF_SPARSE = ("_indices", "_values", "indices", "values", "crow_indices", "col_indices", "_coalesced_")
+"""What only looks at the parts of a sparse tensor."""
+
 FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 """Matrix products of a fused attention."""
 
@@ -88,20 +94,32 @@ FORWARD_PRODUCTS, BACKWARD_PRODUCTS = 2, 5
 def operations(phase: str, function: Any, args: tuple, kwargs: dict, out: Any) -> Iterator[Operation]:
     """The operations of one call of an aten function; none for a view or where nothing is computed."""
     name = function._schema.name.removeprefix("aten::")
-    if name.startswith(_NO_WORK) or _is_view(function, args, kwargs, out):
+    if name.startswith(_NO_WORK) or name in _PARTS_OF_SPARSE or _is_view(function, args, kwargs, out):
+        return
+    if name in (*_PRODUCTS, "_sparse_addmm") and (sparse := [one for one in _tensors(args) if is_sparse(one)]):
+        yield _sparse_product(phase, sparse[0], args, out)
         return
     if name in ("convolution", "_convolution", "cudnn_convolution"):
         yield _convolution(phase, "convolution", args[0], args[1], out, transposed=bool(args[6]), groups=args[8])
     elif name == "convolution_backward":
         yield from _convolution_backward(phase, args, out)
-    elif name in ("mm", "addmm", "bmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "_addmm_activation"):
+    elif name in _PRODUCTS:
         yield _matmul(phase, name, args, kwargs, out)
     elif "attention" in name:
         yield _attention(phase, name, args, kwargs, out)
     else:
         kind = "optimizer" if phase == "optimizer" else _kind(name)
         changed = args[:1] if out is None else out  # a foreach function changes its first operand, and gives nothing
-        yield Operation(phase, kind, 0, _bytes(args, kwargs), _bytes(changed))
+        yield Operation(phase, kind, 0, *_moved(name, args, kwargs, changed))
+
+
+def _moved(name: str, args: tuple, kwargs: dict, changed: Any) -> tuple[int, int]:
+    """(bytes read, bytes written). Of a dense tensor beside a sparse one only what the sparse one's values lie at."""
+    read, written = _bytes(args, kwargs), _bytes(changed)
+    if name == "embedding":  # of its weight only the rows that it gives
+        return min(read, _bytes(args[1:], kwargs) + written), written
+    sparse = _bytes([one for one in _tensors(args, kwargs) if is_sparse(one)])
+    return (min(read, 2 * sparse), min(written, sparse)) if sparse else (read, written)
 
 
 def _kind(name: str) -> str:
@@ -172,6 +190,13 @@ def _matmul(phase: str, name: str, args: tuple, kwargs: dict, out: torch.Tensor)
     return Operation(phase, "matmul", 2 * groups * m * n * k, _bytes(args, kwargs), _bytes(out), groups, m, n, k, 1)
 
 
+def _sparse_product(phase: str, sparse: torch.Tensor, args: tuple, out: torch.Tensor) -> Operation:
+    """Each value of the sparse operand takes a row of the dense one, which is what takes the time."""
+    dense = next((one for one in reversed(_tensors(args)) if not is_sparse(one)), out)
+    rows = sparse._nnz() * math.prod(dense.shape[1:]) * dense.itemsize
+    return Operation(phase, "gather", 0, _bytes(sparse) + rows, _bytes(out))
+
+
 def _attention(phase: str, name: str, args: tuple, kwargs: dict, out: Any) -> Operation:
     """torch's own fused attention, as `attention_operation` counts it."""
     backward = "backward" in name  # its first operand is the gradient
@@ -196,11 +221,17 @@ def _tensors(*parts: Any) -> list[torch.Tensor]:
     return [one for one in tree_leaves(parts) if isinstance(one, torch.Tensor)]
 
 
+def bytes_of(tensor: torch.Tensor) -> int:
+    """Those of its elements; of a sparse one those of its indices and values."""
+    return sum(one.numel() * one.itemsize for one in held_in(tensor))
+
+
 def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+    return held_in(tensor)[-1].untyped_storage()._cdata
 
 
 def _bytes(*parts: Any) -> int:
     """Bytes of the tensors, each counted once; an expanded one has no more than lie in memory."""
-    found = {(_storage(one), one.storage_offset(), tuple(one.shape)): one for one in _tensors(*parts)}
+    dense = [part for one in _tensors(*parts) for part in held_in(one)]
+    found = {(_storage(one), one.storage_offset(), tuple(one.shape)): one for one in dense}
     return sum(min(one.numel() * one.itemsize, one.untyped_storage().nbytes()) for one in found.values())

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -21,9 +21,10 @@ from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, Reco
 from epochbench.workload import Workload
 
 Limit = Literal["compute", "memory", "launches", "loader", "host"]
-Loading = Literal["beside", "by the host", "before"]
-"""When batches are loaded: beside the step, by processes of their own; by the host, which launches too, while the
-device works; or before the step, as in the article's loop, which waits for the loss each step."""
+Loading = Literal["beside", "beside a loop that waits", "by the host", "before"]
+"""When batches are loaded: beside the step, by processes of their own, also where the loop waits for the loss each
+step; by the host, which launches too, while the device works; or before the step, by the host of a loop that waits,
+as the article's does."""
 
 CONTEXT_BYTES = 0.5e9
 """What CUDA's context and its libraries take of a card's memory before anything is trained."""
@@ -79,6 +80,8 @@ def predict(
     """
     if not isinstance(workload, Workload):
         raise InputError(f"predict() takes a Workload, not {type(workload).__name__}; call what makes one")
+    if not isinstance(on, str):
+        raise InputError(f'predict() takes as `on` the name of a card, such as "t4", not {on!r:.40}')
     cards = load_hardware(Path(hardware) if hardware is not None else None)
     card = find_card(on, cards)
     recording = record_with_host(workload, half_type(precision), training=training)
@@ -93,11 +96,14 @@ def predict(
     )
 
 
-def loading_of(settings: Mapping[str, Any]) -> Loading:
-    """When a recipe loads whose settings differ from a plain loop's in these."""
-    if settings.get("workers"):
-        return "beside"
-    return "before" if settings.get("read_loss_each_step") else "by the host"
+def loading_of(settings: Mapping[str, Any], *, own_workers: bool = False) -> Loading:
+    """When a recipe loads whose settings differ from a plain loop's in these; `own_workers` are of a DataLoader that
+    the workload brings.
+    """
+    waits = settings.get("read_loss_each_step")
+    if settings.get("workers") or own_workers:
+        return "beside a loop that waits" if waits else "beside"
+    return "before" if waits else "by the host"
 
 
 def half_type(precision: str) -> torch.dtype | None:
@@ -122,8 +128,16 @@ def predict_recording(
 
     `loading_width` is half of the interval of the logarithm of the loader's rate, where that is not exact.
     """
-    if loader_samples_per_second is not None and not loader_samples_per_second > 0:
+    if loading not in get_args(Loading):
+        raise InputError(f"loading {loading!r:.40} is none of {', '.join(map(repr, get_args(Loading)))}")
+    rate = loader_samples_per_second
+    if rate is not None and not (isinstance(rate, (int, float)) and rate > 0):
         raise InputError(f"the loader's samples per second must be above 0, not {loader_samples_per_second!r}")
+    if not computes(card, recording, precision):
+        raise InputError(
+            f"{card.card}: has no bf16 units by its data sheet, and the step computes in bfloat16 by itself"
+        )
+    precision = computed_in(recording, precision)
     layout = ("nhwc" if channels_last else "nchw") if training else "inference"
     halves, fitted = half_type(precision) is not None, kept()
     constants = fitted["constants"][layout]
@@ -172,6 +186,29 @@ def predict_recording(
     )
 
 
+def predict_evaluation(recording: Recording, card: Hardware, *, own_workers: bool = False, **how: Any) -> Prediction:
+    """A step of the evaluation. Its loss is read once, at the end, so that the host loads while the device works, or
+    the processes of its own DataLoader do.
+    """
+    how["loading"] = loading_of({}, own_workers=own_workers)
+    return predict_recording(recording, card, training=False, **how)
+
+
+def computes(card: Hardware, recording: Recording, precision: str) -> bool:
+    """Whether the card has units for the type that the step chose itself."""
+    own = computed_in(recording, precision)
+    return own == precision or own != "bf16" or card.bf16_flops_per_second is not None
+
+
+def computed_in(recording: Recording, precision: str) -> str:
+    """The precision that a step runs in: its own where its model, or an autocast of its own, computes in halves and
+    no other half was asked for.
+    """
+    if half_type(precision) is not None:
+        return precision
+    return {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(recording.computes_in, precision)
+
+
 def _together(device: float, launches: float, load: float, loading: Loading, host: HostTime, own: float) -> float:
     """Seconds of a step: what goes on at the same time takes as long as the longest of it.
 
@@ -182,8 +219,9 @@ def _together(device: float, launches: float, load: float, loading: Loading, hos
     """
     if host.waits:
         return _together(device, launches, load, loading, ORDINARY_TIME, 0.0) + own
-    if loading == "before":
-        return _from_idle(device, launches, [own * share for share in host.places]) + load
+    if loading in ("before", "beside a loop that waits"):
+        step = _from_idle(device, launches, [own * share for share in host.places])
+        return step + load if loading == "before" else max(step, load)
     busy = launches + own
     return max(device, busy + load) if loading == "by the host" else max(device, busy, load)
 

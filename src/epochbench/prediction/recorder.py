@@ -13,13 +13,22 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from epochbench.checks import check_optimizer, problem_of_loss, trained_parameters
 from epochbench.errors import InputError
 from epochbench.prediction.attention import FusedAttention
-from epochbench.prediction.autocast import MetaAutocast
-from epochbench.prediction.operations import Operation, operations
+from epochbench.prediction.autocast import ActedAutocast
+from epochbench.prediction.operations import Operation, bytes_of, operations
+from epochbench.sparse import held_in, is_sparse
 
 PLACES = 10
 """Parts of a step, of equally many operations each, before which the host's own time lies, and its end."""
+
+
+SPARSE = "sparse operations are predicted from the bytes that they move, and none of them was calibrated"
+OWN_AUTOCAST = (
+    "its own autocast is not enabled here and not counted; where a GPU enables it, `epochbench predict --precision "
+    "amp` predicts that"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +70,7 @@ class Recording:
 
     `note` says why it was recorded on the CPU instead of the meta device, or what is not as on a GPU; None otherwise.
     `device` is where it was recorded, and `host` the host's own time, None where that was not measured.
+    `computes_in` is the type of most of its FLOPs, which a model or an autocast of its own may have chosen.
     """
 
     operations: tuple[tuple[Operation, int], ...]
@@ -69,6 +79,7 @@ class Recording:
     note: str | None = None
     device: str = "meta"
     host: HostTime | None = None
+    computes_in: torch.dtype = torch.float32
 
 
 class OperationRecorder(TorchDispatchMode):
@@ -82,6 +93,9 @@ class OperationRecorder(TorchDispatchMode):
         super().__init__()
         self.device, self.phase, self.making = device, "forward", False
         self.counts: Counter[Operation] = Counter()
+        self.flops_in: Counter[torch.dtype] = Counter()
+        self.sparse = False
+        self.autocast = ActedAutocast(device)
         self.failed: str | None = None
 
     def __torch_dispatch__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -97,13 +111,31 @@ class OperationRecorder(TorchDispatchMode):
         except Exception:
             self.failed = self.failed or str(function)
             raise
+        sparse = any(is_sparse(one) for one in (*given, *tree_leaves(out)) if isinstance(one, torch.Tensor))
+        if sparse and self.device == "meta":
+            self.failed = self.failed or f"{function} of a sparse tensor"
+            raise NotImplementedError("a sparse tensor on meta does not know how many values it has")
         if concerns or any(_is_on(one, self.device) for one in tree_leaves(out)):
-            self.counts.update(operations(self.phase, function, args, kwargs, out))
+            self.sparse = self.sparse or sparse
+            dtype = next((one.dtype for one in tree_leaves(out) if isinstance(one, torch.Tensor)), torch.float32)
+            for one in operations(self.phase, function, args, kwargs, out):
+                self.count(self.phase, one, dtype)
         return out
 
-    def count(self, phase: str, operation: Operation) -> None:
-        """One operation that does not come as a call of an aten function."""
+    def count(self, phase: str, operation: Operation, dtype: torch.dtype) -> None:
+        """One operation, whose result is of that type."""
         self.counts[operation._replace(phase=phase)] += 1
+        self.flops_in[dtype] += operation.flops
+
+    def wide_flops(self) -> int:
+        """FLOPs in double precision."""
+        return self.flops_in[torch.float64] + self.flops_in[torch.complex128]
+
+    def clear(self) -> None:
+        """Forget what was counted."""
+        self.counts.clear()
+        self.flops_in.clear()
+        self.failed, self.sparse = None, False
 
 
 def on_meta(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -132,11 +164,10 @@ def record_forward(
     """The forward pass alone, without gradients; of memory the weights count."""
     with torch.no_grad(), torch.device(recorder.device), recorder, _as_on_a_gpu(recorder, half):
         loss_of(batch)
-    weights = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in _held_by(model)}
-    memory = Memory(weight_bytes=sum(weights.values()), gradient_bytes=0, optimizer_bytes=0, activation_bytes=0)
-    return Recording(
-        operations=tuple(recorder.counts.items()), samples=samples, memory=memory, note=note, device=recorder.device
+    memory = Memory(
+        weight_bytes=sum(_weights(model).values()), gradient_bytes=0, optimizer_bytes=0, activation_bytes=0
     )
+    return _recording(recorder, samples, memory, note)
 
 
 def record_step(
@@ -148,24 +179,28 @@ def record_step(
     recorder: OperationRecorder,
     half: torch.dtype | None = None,
     note: str | None = None,
+    field: str = "loss",
 ) -> Recording:
     """Forward with the loss, backward, and the optimizer's second step, which has its state.
 
-    `half` is the type of a mixed precision, or None for fp32.
+    `half` is the type of a mixed precision, or None for fp32. `field` of the workload is what makes the loss.
     """
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not trained:
-        raise InputError("Workload.model has no parameter that wants a gradient: there is nothing to train")
-    weights = {one.untyped_storage()._cdata: one.untyped_storage().nbytes() for one in _held_by(model)}
+    trained, weights = trained_parameters(model), _weights(model)
     saved = _Saved(weights)
     with ExitStack() as modes:
         modes.enter_context(torch.device(recorder.device))
         modes.enter_context(recorder)
-        with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda one: one), _as_on_a_gpu(recorder, half):
+        modes.enter_context(_as_on_a_gpu(recorder, half))
+        with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda one: one):
             loss = loss_of(batch)
+        if (problem := problem_of_loss(field, loss)) is not None:
+            raise InputError(problem)
         recorder.phase = "backward"
-        loss.backward()
+        # What a checkpoint computes once more, it does under the autocast that it was first computed under.
+        recorder.autocast.half = half or recorder.autocast.last
+        _backward(loss)
     optimizer = make_optimizer(trained)
+    check_optimizer(optimizer)
     # As torch chooses on a GPU: all the tensors of a kind in one kernel.
     for group in optimizer.param_groups:
         if group.get("foreach", False) is None and not group.get("fused"):
@@ -177,30 +212,46 @@ def record_step(
     state = [one for one in tree_leaves(list(optimizer.state.values())) if _is_on(one, recorder.device)]
     memory = Memory(
         weight_bytes=sum(weights.values()),
-        gradient_bytes=sum(one.grad.numel() * one.grad.itemsize for one in trained if one.grad is not None),
-        optimizer_bytes=sum(one.numel() * one.itemsize for one in state if one.ndim),
+        gradient_bytes=sum(bytes_of(one.grad) for one in trained if one.grad is not None),
+        optimizer_bytes=sum(bytes_of(one) for one in state if one.ndim),
         activation_bytes=sum(saved.bytes.values()),
     )
+    return _recording(recorder, samples, memory, note)
+
+
+def _backward(loss: torch.Tensor) -> None:
+    """As `loss.backward()`, within which modes of functions are off, but with these on."""
+    how = {"allow_unreachable": True, "accumulate_grad": True}
+    torch.autograd.graph._engine_run_backward((loss,), (torch.ones_like(loss),), False, False, (), **how)
+
+
+def _recording(recorder: OperationRecorder, samples: int, memory: Memory, note: str | None) -> Recording:
+    notes = [note, SPARSE if recorder.sparse else None, OWN_AUTOCAST if recorder.autocast.unsure else None]
     return Recording(
-        operations=tuple(recorder.counts.items()), samples=samples, memory=memory, note=note, device=recorder.device
+        operations=tuple(recorder.counts.items()),
+        samples=samples,
+        memory=memory,
+        note="; ".join(filter(None, notes)) or None,
+        device=recorder.device,
+        computes_in=max(recorder.flops_in, key=recorder.flops_in.__getitem__, default=torch.float32),
     )
 
 
 @contextmanager
 def _as_on_a_gpu(recorder: OperationRecorder, half: torch.dtype | None) -> Iterator[None]:
-    """Autocast to `half` where one is given, and on meta a fused attention."""
+    """Autocast to `half` where one is given, or to that of the step's own, and on meta a fused attention."""
     with ExitStack() as modes:
         if recorder.device == "meta":
             modes.enter_context(FusedAttention(recorder.count))
-        if half is not None:
-            on_meta = recorder.device == "meta"
-            modes.enter_context(MetaAutocast(half) if on_meta else torch.autocast(recorder.device, half))
+        recorder.autocast.half = half
+        modes.enter_context(recorder.autocast)
         yield
 
 
-def _held_by(model: nn.Module) -> Iterator[torch.Tensor]:
-    yield from model.parameters()
-    yield from model.buffers()
+def _weights(model: nn.Module) -> dict[int, int]:
+    """Storage → its bytes, of the parameters and the buffers."""
+    held = (part for one in (*model.parameters(), *model.buffers()) for part in held_in(one))
+    return {storage._cdata: storage.nbytes() for storage in (part.untyped_storage() for part in held)}
 
 
 @dataclass
@@ -211,7 +262,8 @@ class _Saved:
     bytes: dict[int, int] = field(default_factory=dict)
 
     def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self.weights:
-            self.bytes[storage._cdata] = storage.nbytes()
+        for part in held_in(tensor):
+            storage = part.untyped_storage()
+            if storage._cdata not in self.weights:
+                self.bytes[storage._cdata] = storage.nbytes()
         return tensor

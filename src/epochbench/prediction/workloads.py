@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,45 +17,71 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, default_collate
 
 from epochbench.batches import length_of
+from epochbench.checks import check_model, moved
 from epochbench.culprit import held
 from epochbench.errors import InputError
 from epochbench.loading import open_feed
 from epochbench.prediction.recorder import OperationRecorder, Recording, record_forward, record_step
+from epochbench.prediction.stopping import in_words, what_stopped
 from epochbench.training import pair, to_device
 from epochbench.workload import Workload, check_tensors
 
+MOST_WIDE = 1e-3
+"""Share of a step's FLOPs in double precision from which on it is not predicted: they take up to 64 times as long."""
+WIDE = (
+    "cannot be predicted: its matrix products or convolutions compute in float64 or complex128, which cards do at "
+    "1/2 to 1/64 of their float32 rate, and no figures are known to fit that to"
+)
+OWN_TYPE = "its own autocast, or its model, computes in"
 RECURRENT = "recurrent layers are predicted step by step, which is slower than cuDNN runs them"
 
 
 def record(workload: Workload, half: torch.dtype | None = None, *, training: bool = True) -> Recording:
     """A training step of a workload, in fp32 or with autocast to `half`; its forward pass alone without `training`.
 
-    Raises InputError that names the operation or the field.
+    Raises InputError that names the workload, and the operation, the field or the reason.
     """
     with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
         warnings.simplefilter("ignore")  # what is loaded into a tensor without values is a no-op, and says so
-        recorder = OperationRecorder("meta")
         try:
-            return _record_on("meta", workload, recorder, half, training)
-        except InputError:
-            raise
-        except Exception as error:
-            # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.
-            what = recorder.failed or _named_in(error)
-            note = f"cannot run without values ({what}); recorded from a step on the CPU instead"
-        try:
-            return _record_on("cpu", workload, OperationRecorder("cpu"), half, training, note)
-        except InputError:
-            raise
-        except Exception as error:
-            text = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(
-                f"{workload.name}: cannot be recorded, neither on meta ({what}) nor on the CPU: {text}"
-            ) from error
+            recording, recorder = _recorded(workload, half, training)
+        except InputError as error:
+            raise under_its_name(workload, error) from error
+    if recorder.wide_flops() > MOST_WIDE * sum(recorder.flops_in.values()):
+        raise InputError(
+            f"{workload.name}: {WIDE}; give a model and data in float32, or measure it on the card itself"
+        )
+    if half is None and recording.computes_in in (torch.bfloat16, torch.float16):
+        note = f"{OWN_TYPE} {str(recording.computes_in).removeprefix('torch.')}: so it is predicted"
+        recording = replace(recording, note="; ".join(filter(None, (recording.note, note))))
+    return recording
 
 
-def _named_in(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:120]
+def under_its_name(workload: Workload, error: InputError) -> InputError:
+    """The error with the workload's name before it, where it does not begin with that."""
+    text = str(error)
+    return error if text.startswith(f"{workload.name}: ") else InputError(f"{workload.name}: {text}")
+
+
+def _recorded(workload: Workload, half: torch.dtype | None, training: bool) -> tuple[Recording, OperationRecorder]:
+    """A recording with what made it: on meta, and where that fails on the CPU."""
+    recorder = OperationRecorder("meta")
+    try:
+        return _record_on("meta", workload, recorder, half, training), recorder
+    except InputError:
+        raise
+    except Exception as error:
+        # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.
+        note = f"cannot run without values ({what_stopped(recorder.failed, error)})"
+        note += "; recorded from a step on the CPU instead"
+    recorder = OperationRecorder("cpu")
+    try:
+        return _record_on("cpu", workload, recorder, half, training, note), recorder
+    except InputError:
+        raise
+    except Exception as error:
+        # What it said without values is its own fault again, or no fault of its own.
+        raise InputError(f"{workload.name}: cannot be recorded: {in_words(error)}") from error
 
 
 def _record_on(
@@ -69,7 +96,8 @@ def _record_on(
     if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
         note = RECURRENT
     if training:
-        return record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note)
+        field = "loss" if workload.step is None else "step"
+        return record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, field)
     return record_forward(model, loss_of, batch, samples, recorder, half, note)
 
 
@@ -85,17 +113,18 @@ def prepare(
     batch = one_batch(workload)
     if values and (device == "cpu" or not all(isinstance(one, torch.Tensor) for one in tree_leaves(batch))):
         batch = one_batch(workload, whole=True)
-    model = _make_model(workload, recorder).to(device).train(training)
+    model = moved(_make_model(workload, recorder), device).train(training)
     loss_function = workload.loss
     if isinstance(loss_function, nn.Module):
         loss_function = _copied(workload).to(device)
 
     def loss_of(batch: Any) -> torch.Tensor:
-        if workload.step is not None:
-            return workload.step(model, batch)
-        inputs, targets = pair(batch)
-        outputs = model(inputs)
-        return loss_function(outputs, targets) if training else outputs  # type: ignore[misc]
+        with recorder.autocast.as_on_a_gpu():
+            if workload.step is not None:
+                return workload.step(model, batch)
+            inputs, targets = pair(batch)
+            outputs = model(inputs)
+            return loss_function(outputs, targets) if training else outputs  # type: ignore[misc]
 
     return model, loss_of, to_device(batch, device), length_of(batch)
 
@@ -119,12 +148,11 @@ def _make_model(workload: Workload, recorder: OperationRecorder) -> nn.Module:
                 model = workload.model()
         except Exception:
             # Made on the CPU below, where a fault of its own comes again.
-            recorder.failed = None
+            model = None
         recorder.making = False
-        recorder.counts.clear()
+        recorder.clear()
     model = workload.model() if model is None else model
-    if not isinstance(model, nn.Module):
-        raise InputError(f"Workload.model must make a torch.nn.Module, not {type(model).__name__}")
+    check_model(model)
     return model
 
 

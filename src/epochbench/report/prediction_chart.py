@@ -7,10 +7,11 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from epochbench.analysis.sides import plain_rows
 from epochbench.report.canvas import LANE, canvas, lane, plain_style
 from epochbench.report.charts import DOT_AREA, DRAWABLE, drawable, ratio_axis
 from epochbench.report.palette import ACCELERATOR_INK, PAGE, SOFT
-from epochbench.report.predictions import ABOUT, speedup_text
+from epochbench.report.predictions import ABOUT, is_unknown, speedup_text
 from epochbench.report.svg import to_svg
 from epochbench.report.wording import clean, shortened, times
 
@@ -23,6 +24,7 @@ WHERE = ["workload", "recipe", "machine", "data"]
 def prediction_panels(predictions: pd.DataFrame) -> list[pd.DataFrame]:
     """The rows of each panel, the fastest card first: those with a speedup that a log axis can hold."""
     drawn = drawable(predictions, "predicted_speedup")
+    drawn = drawn[pd.Series([not is_unknown(row) for row in plain_rows(drawn)], index=drawn.index, dtype=bool)]
     ends = {name: drawn[f"predicted_{name}"].astype(float) for name in ("speedup", "speedup_low", "speedup_high")}
     low, high = (ends[f"speedup_{end}"].clip(*DRAWABLE) for end in ("low", "high"))
     drawn = drawn.assign(speedup=ends["speedup"], low=low, high=high)

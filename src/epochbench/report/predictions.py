@@ -21,6 +21,7 @@ from epochbench.report.wording import (
     significant,
     speedup_words,
 )
+from epochbench.unknown import UNKNOWN, says_nothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,7 +64,7 @@ def _row(row: Row, prices: Mapping[str, float], measured: bool) -> list[str]:
             _ends(row["predicted_step_low"], row["predicted_step_high"]),
         ]
     )
-    return [
+    cells = [
         clean(row["workload"]), clean(row["machine"]), clean(row["recipe"]), clean(row["card_name"] or row["card"]),
         Figure(speedup_text(row), row["predicted_speedup"]),
         Figure(_about(duration(job)), job), Figure(_about(" to ".join(ends)), row["predicted_job_low"]),
@@ -73,6 +74,14 @@ def _row(row: Row, prices: Mapping[str, float], measured: bool) -> list[str]:
         *(_measured(row, error) if measured else []),
         _limit(row, DASH), _fits(row),
     ]  # fmt: skip
+    if is_unknown(row):
+        return [Figure(UNKNOWN, None) if cell.startswith(ABOUT) else cell for cell in cells]
+    return cells
+
+
+def is_unknown(row: Row) -> bool:
+    """Whether the interval of a row's step is so wide that it says nothing: its words then are "not known"."""
+    return says_nothing(row["predicted_step_low"], row["predicted_step_high"])
 
 
 def _unstarved(row: Row) -> Figure:
@@ -117,7 +126,9 @@ def _about(text: str) -> str:
 
 
 def speedup_text(row: Row) -> str:
-    """≈30.9× [20.1, 45.0]"""
+    """≈30.9× [20.1, 45.0], or that it is not known."""
+    if is_unknown(row):
+        return UNKNOWN
     ends = (row["predicted_speedup_low"], row["predicted_speedup_high"])
     return _about(speedup_words(row["predicted_speedup"], *ends))
 
@@ -131,7 +142,7 @@ def prediction_notes(predictions: pd.DataFrame) -> list[str]:
     """What has to be known of the predictions of a workload, and why there is none, a line each."""
     said = [
         f"{clean(row['workload'])}: {clean(row['note'])}" if row["card"] is not None
-        else f"{clean(row['workload'])} could not be predicted: {clean(row['reason'] or 'no reason was recorded')}"
+        else _unpredicted(row)
         for row in plain_rows(predictions)
         if row["note"] or row["card"] is None
     ]  # fmt: skip
@@ -142,7 +153,8 @@ def prediction_sentence(rows: Sequence[Row]) -> str | None:
     """Of one workload's rows, in a sentence: the slowest and the fastest of the cards that it goes into, or any where
     the cards make no difference.
     """
-    able = [row for row in rows if row["fits"] is not False and row["predicted_speedup"] is not None]
+    rows = [row for row in rows if row["predicted_speedup"] is not None and not is_unknown(row)]
+    able = [row for row in rows if row["fits"] is not False]
     if not able:
         return None
     ordered = sorted(able, key=lambda row: row["predicted_speedup"])
@@ -206,16 +218,35 @@ def _cell(row: Row | None) -> str:
         return DASH
     if row["fits"] is False:
         return "does not fit"
+    if is_unknown(row):
+        return UNKNOWN
     return f"{speedup_text(row)}\n{_about(duration(row['predicted_job_seconds']))}"
 
 
 def check_lines(predictions: Sequence[Row]) -> list[str]:
     """Prediction against measurement, a line a workload whose card was measured here too."""
     return [
-        f"{printable(row['workload'])} on {device_word(row['device'])}: a step predicted at {ABOUT}"
-        f"{duration(row['predicted_step_seconds'])} [{duration(row['predicted_step_low'])}, "
-        f"{duration(row['predicted_step_high'])}], measured {duration(row['measured_step_seconds'])} "
-        f"({row['error']:+.0%})"
+        f"{printable(row['workload'])} on {device_word(row['device'])}: {_checked(row)}"
         for row in predictions
         if row["error"] is not None
     ]
+
+
+def _checked(row: Row) -> str:
+    measured = f"measured {duration(row['measured_step_seconds'])}"
+    if is_unknown(row):
+        return f"what a step takes was {UNKNOWN} before it was {measured}"
+    ends = ", ".join(duration(row[f"predicted_step_{end}"]) for end in ("low", "high"))
+    step = duration(row["predicted_step_seconds"])
+    return f"a step predicted at {ABOUT}{step} [{ends}], {measured} ({row['error']:+.0%})"
+
+
+def unpredicted_lines(predictions: Sequence[Row]) -> list[str]:
+    """Why there is no prediction, a line a workload that has none."""
+    said = [_unpredicted(row) for row in predictions if row["card"] is None]
+    return list(dict.fromkeys(said))
+
+
+def _unpredicted(row: Row) -> str:
+    name, reason = clean(row["workload"]), clean(row["reason"] or "no reason was recorded")
+    return f"{name} could not be predicted: {reason.removeprefix(f'{name}: ').removeprefix('cannot be predicted: ')}"

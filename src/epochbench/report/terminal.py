@@ -146,13 +146,13 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
 
 def _say_predicted(console: Console, foretold: Sequence[Row], here: Sequence[Row]) -> None:
     """What cards that are not here would take, where no GPU was measured; else prediction against measurement."""
-    from epochbench.report.predictions import check_lines, host_lines, terminal_table
+    from epochbench.report.predictions import check_lines, host_lines, terminal_table, unpredicted_lines
 
     measured = any(row["speedup"] is not None for row in here)
     if not measured and (table := terminal_table(foretold, console.width)) is not None:
         console.print(table)
         console.print()
-    _say(console, [*host_lines(foretold), *check_lines(foretold)])
+    _say(console, [*host_lines(foretold), *check_lines(foretold), *unpredicted_lines(foretold)])
 
 
 def _say(console: Console, lines: Sequence[str]) -> None:

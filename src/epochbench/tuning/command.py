@@ -151,7 +151,10 @@ def _gains(row: dict[str, Any]) -> str:
 def _conclude(
     result: Found, workload: Workload, facts: dict[str, Any], build: str, seconds: float, folder: Path, say: Any
 ) -> None:
-    """Say what was chosen, and keep it."""
+    """Say what was chosen, and keep it; where nothing was tried, what was kept before stays."""
+    if not result.tried:
+        say(f"nothing was tried: {result.reason}; nothing was kept")
+        return
     if result.interrupted and result.recipe is ARTICLE:
         why = f" ({result.reason})" if result.reason else ""
         say(f"interrupted before anything faster was found{why}; nothing was kept")

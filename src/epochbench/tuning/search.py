@@ -25,6 +25,7 @@ from epochbench.tuning.racing import NotMeasured, OutOfTime, Racing
 
 REPLICATES = 3
 NOISE = "within the noise"
+BEYOND_THE_BUDGET = ("not begun", "not ended")
 COMPILING_SECONDS = 20.0
 """What compiling is expected to add to a race before it was seen: the first measurement compiles, and the later ones
 find the code in torch's cache."""
@@ -37,7 +38,7 @@ class Trial:
     """What became of one candidate. `row` are its figures over the best before it, as `gain` has them."""
 
     name: str
-    outcome: Literal["kept", "dropped", "passed over", "not begun"]
+    outcome: Literal["kept", "dropped", "passed over", "not begun", "not ended"]
     reason: str | None = None
     row: Row | None = None
 
@@ -47,10 +48,12 @@ class Found:
     """What a search chose. `row` are the choice's figures over the article's loop, None where it is that loop.
 
     `confirmed` says that they come from the last race, which an interrupted search does not reach, and `interrupted`
-    by what it was; `reason` says why what was kept was given up in the end.
+    by what it was; `reason` says why what was kept was given up in the end. `tried` is false where no candidate was
+    raced to an end, and then nothing is known to be the best.
     """
 
     recipe: Recipe
+    tried: bool = True
     row: Row | None = None
     confirmed: bool = True
     interrupted: str | None = None
@@ -67,6 +70,7 @@ class Search:
     kept: tuple[Candidate, ...] = ()
     threads: int = 1
     _sides: dict[str, Side] = field(default_factory=dict)
+    _trials: list[Trial] = field(default_factory=list)
     _end: float = 0.0
 
     def run(self) -> Found:
@@ -79,6 +83,7 @@ class Search:
             self._begin()
             for one in candidates(self.threads):
                 trial, side = self._try(one)
+                self._trials.append(trial)
                 if side is not None:
                     self.kept = with_added(self.kept, one)
                     self._sides[side.recipe] = side
@@ -122,7 +127,7 @@ class Search:
         try:
             sides = self.racing.run([recipe, best], REPLICATES, deadline=self._end - last)
         except OutOfTime:
-            return Trial(name=one.name, outcome="dropped", reason="its race did not end within the budget"), None
+            return Trial(name=one.name, outcome="not ended", reason="its race did not end within the budget"), None
         except NotMeasured as error:
             outcome = "passed over" if error.status == "skipped" else "dropped"
             reason = error.reason if error.recipe == recipe.name else f"without it: {error.reason}"
@@ -145,6 +150,12 @@ class Search:
 
     def _confirm(self) -> Found:
         """Race what was kept against the article's loop, and give it up where it is not faster."""
+        if not any(trial.row is not None for trial in self._trials):
+            beyond = any(trial.outcome in BEYOND_THE_BUDGET for trial in self._trials)
+            reason = (
+                "the budget holds no race; give a larger --budget" if beyond else "no candidate could be measured"
+            )
+            return Found(recipe=ARTICLE, tried=False, confirmed=False, reason=reason)
         if not self.kept:
             return Found(recipe=ARTICLE)
         best = recipe_of(self.kept)

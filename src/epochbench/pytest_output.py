@@ -1,0 +1,72 @@
+"""The stream of pytest's terminal while races run: no race is lost because nobody reads, or for want of a letter."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+
+class Lenient:
+    """A text stream that writes ? for what its encoding lacks, and is quiet once its reader has gone, as `head` does.
+
+    `error` is then what the first write failed with.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.error: BrokenPipeError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        if self.error is None:
+            try:
+                self.stream.write(text.encode(encoding, "replace").decode(encoding))
+            except BrokenPipeError as error:
+                self._nobody_reads(error)
+        return len(text)
+
+    def flush(self) -> None:
+        if self.error is None:
+            try:
+                self.stream.flush()
+            except BrokenPipeError as error:
+                self._nobody_reads(error)
+
+    def _nobody_reads(self, error: BrokenPipeError) -> None:
+        """Let what the stream still holds go nowhere: it would fail again when Python ends."""
+        self.error = error
+        kept = os.dup(self.stream.fileno())
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.stream.fileno())
+        with suppress(OSError):
+            self.stream.flush()
+        os.dup2(kept, self.stream.fileno())  # pytest's capture may have it point to a file of its own
+        os.close(kept)
+        os.close(nowhere)
+
+
+def be_lenient(config: pytest.Config) -> None:
+    """Have pytest's terminal write through a Lenient stream."""
+    writer = _writer(config)
+    if writer is not None and not isinstance(writer._file, Lenient):
+        writer._file = Lenient(writer._file)
+
+
+def be_strict_again(config: pytest.Config) -> None:
+    """Undo `be_lenient`, for a session without a race. Raises the BrokenPipeError that was met."""
+    writer = _writer(config)
+    if writer is not None and isinstance(writer._file, Lenient):
+        lenient, writer._file = writer._file, writer._file.stream
+        if lenient.error is not None:
+            raise lenient.error
+
+
+def _writer(config: pytest.Config) -> Any:
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    return None if reporter is None or not hasattr(reporter._tw, "_file") else reporter._tw
