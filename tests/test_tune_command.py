@@ -24,6 +24,8 @@ from tests.test_pytest_recipes import SUITE
 from tests.tuning.fakerace import FakeRace
 from tests.tuning.test_search import UNREAD, stop
 
+NEEDS_SIGNALS = pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+
 
 @pytest.fixture(autouse=True)
 def jobs_file(tmp_path, monkeypatch):
@@ -130,6 +132,27 @@ def test_ctrl_c_before_anything_was_found_leaves_the_choice_of_before(fake):
     assert result.exit_code == 130
     assert "nothing was kept" in result.stdout
     assert kept() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=NEEDS_SIGNALS)])
+def test_what_interrupts_the_end_of_a_search_waits_until_the_end_and_the_choice_are_kept(
+    fake, tmp_path, monkeypatch, number
+):
+    fake(factors={UNREAD: 0.8})
+    write = os.write
+
+    def interrupted(file, data):
+        if b'"end"' in data:
+            signal.raise_signal(number)
+        return write(file, data)
+
+    monkeypatch.setattr("epochbench.records.writer.os.write", interrupted)
+    result = tune("--budget", 10_000)
+    assert result.exit_code == 130
+    (file,) = (tmp_path / "results/tuned").iterdir()
+    assert [json.loads(line)["kind"] for line in file.read_text().splitlines()].count("end") == 1
+    (one,) = kept()
+    assert (one["settings"]["read_loss_each_step"], one["confirmed"]) == (False, True)
 
 
 def test_what_cannot_be_searched_is_one_line(fake, tmp_path):

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from epochbench.errors import InputError
-from epochbench.measure.run_facts import end_record, new_run_id
-from epochbench.measure.termination import unbroken
+from epochbench.measure.run_facts import end_record, new_run_id, write_end
 from epochbench.records.locks import turn
 from epochbench.records.schema import Record, RunRecord
 from epochbench.records.store import Results, RunWriter, new_run_path
@@ -48,12 +47,7 @@ class RunLog:
 
     def finish(self, status: str, reason: str | None, seconds: float) -> None:
         """Write how the run ended, after so many seconds. Ctrl-C waits until that is done."""
-        with unbroken():
-            self.record([end_record(self.run, status, reason, seconds)])
-            if self._writer.trouble is not None:
-                self.rescued = self._writer.rescue()
-            with suppress(OSError):
-                self._writer.close()
+        self.rescued = write_end(self._writer, self.record, end_record(self.run, status, reason, seconds))
 
     @property
     def path(self) -> Path:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import epochbench
 from epochbench.measure import machine
+from epochbench.measure.termination import unbroken
 from epochbench.records.schema import DeviceFacts, EndRecord, Machine, RunRecord, Software
+from epochbench.records.store import RunWriter
 
 
 def new_run_id(path: Path) -> str:
@@ -49,3 +53,16 @@ def end_record(run: RunRecord, status: str, reason: str | None, seconds: float) 
     earliest = datetime.fromisoformat(run.started_at) + timedelta(seconds=seconds)
     ended = max(datetime.now(UTC), earliest).isoformat(timespec="seconds")
     return EndRecord(status=status, reason=reason, seconds=seconds, ended_at=ended)
+
+
+def write_end(writer: RunWriter, keep: Callable[[list[EndRecord]], None], end: EndRecord) -> Path | None:
+    """Give the last record to `keep`, which writes it, and close the file. Ctrl-C waits until that is done.
+
+    Returns where the whole run is instead, where it could not be written to its file; None where that failed too.
+    """
+    with unbroken():
+        keep([end])
+        rescued = writer.rescue() if writer.trouble is not None else None
+        with suppress(OSError):
+            writer.close()
+        return rescued

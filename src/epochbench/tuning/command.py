@@ -17,8 +17,8 @@ from epochbench.errors import InputError
 from epochbench.measure import probing, worker
 from epochbench.measure.contenders import Records
 from epochbench.measure.parcel import pack
-from epochbench.measure.run_facts import end_record, new_run_id, run_record
-from epochbench.measure.termination import EXIT_CODE, Termination
+from epochbench.measure.run_facts import end_record, new_run_id, run_record, write_end
+from epochbench.measure.termination import EXIT_CODE, Termination, unbroken
 from epochbench.progress import sentence
 from epochbench.recipe import ARTICLE
 from epochbench.records.schema import RunRecord
@@ -80,30 +80,27 @@ def tune(
         prepare=prepare,
     )
     search = Search(racing=racing, budget_seconds=budget_seconds, on_trial=lambda trial: tell(trial_line(trial)))
-    status, reason = "failed", "the search did not end"
-    termination = Termination()
-    try:
-        termination.listen()
-        result = search.run()
-        status, reason = ("interrupted", result.interrupted) if result.interrupted else ("finished", None)
-    except NotMeasured as error:
-        reason = error.reason
-        line("")
-        who = f"epochbench: {workload.name} on {device}"
-        say(printable(f"{who}: the article's loop cannot be measured: {reason}"), sys.stderr)
-        return FAILED
-    except InputError as error:
-        reason = str(error)
-        raise
-    finally:
-        line("")
-        seconds = time.monotonic() - began
-        keep([end_record(run, status, reason, seconds)])
-        rescued = writer.rescue() if writer.trouble is not None else None
-        with suppress(OSError):
-            writer.close()
-        termination.leave()
-    _conclude(result, workload, facts, found["software"]["torch"], seconds, folder, say)
+    result, rescued, status, reason = None, None, "failed", "the search did not end"
+    with Termination() as termination:
+        try:
+            result = search.run()
+            status, reason = ("interrupted", result.interrupted) if result.interrupted else ("finished", None)
+        except NotMeasured as error:
+            reason = error.reason
+            line("")
+            who = f"epochbench: {workload.name} on {device}"
+            say(printable(f"{who}: the article's loop cannot be measured: {reason}"), sys.stderr)
+            return FAILED
+        except InputError as error:
+            reason = str(error)
+            raise
+        finally:
+            with unbroken():
+                line("")
+                seconds = time.monotonic() - began
+                rescued = write_end(writer, keep, end_record(run, status, reason, seconds))
+                if result is not None:
+                    _conclude(result, workload, facts, found["software"]["torch"], seconds, folder, say)
     if writer.trouble is not None:
         say(f"epochbench: {unwritten(writer, rescued)}", sys.stderr)
         return FAILED
