@@ -28,6 +28,7 @@ from epochbench.measure.machine import without_names
 from epochbench.measure.parcel import CannotTravel, files_by_value, pack
 from epochbench.measure.scratch import compiled_anew
 from epochbench.measure.task import Progress, Task
+from epochbench.measure.termination import stopped_by
 from epochbench.measure.traces import from_their_line_on, their_line
 from epochbench.records.completion import complete
 from epochbench.records.schema import EpochRecord, MeasurementRecord
@@ -190,7 +191,7 @@ class _Run:
                 self._will(where["place"]),
             )
         except KeyboardInterrupt as error:
-            reason = str(error) or "Ctrl-C"
+            reason = stopped_by(error)
             if not self._stands(lane, reason, **where):
                 self.keep_end(lane, status="interrupted", reason=reason, **where)
             raise

@@ -17,6 +17,11 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM came."""
 
 
+def stopped_by(error: KeyboardInterrupt) -> str:
+    """What interrupted, in a word: SIGTERM or Ctrl-C."""
+    return str(error) or "Ctrl-C"
+
+
 class Termination:
     """While it is listened for, the first SIGTERM raises Terminated, and `came` is true from then on.
 

@@ -18,6 +18,7 @@ from epochbench.analysis.gains import gain
 from epochbench.analysis.sides import Side
 from epochbench.analysis.speedup import speedup
 from epochbench.errors import InputError
+from epochbench.measure.termination import stopped_by
 from epochbench.recipe import ARTICLE, Recipe
 from epochbench.report.terminal import duration
 from epochbench.tuning.candidates import Candidate, candidates, recipe_of, why_not, with_added
@@ -90,7 +91,7 @@ class Search:
                 self.on_trial(trial)
             return self._confirm()
         except KeyboardInterrupt as error:
-            return self._interrupted(str(error) or "Ctrl-C")
+            return self._interrupted(stopped_by(error))
 
     def _begin(self) -> None:
         """Measure the article's loop once, which tells what a race takes."""
