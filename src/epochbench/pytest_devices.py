@@ -10,18 +10,13 @@ from typing import Any
 import pytest
 
 from epochbench.errors import InputError
-from epochbench.measure import probing, worker
-from epochbench.measure.parcel import pack
-
-PROBE_SECONDS = 120.0
+from epochbench.measure import probing
 
 
 def probe_devices(names: Sequence[str], *, isolated: bool, prepare: Callable[[], Any] | None) -> dict[str, Any]:
     """What `probing.probe` finds. Raises pytest.UsageError, one line, where a name or the process is at fault."""
-    run = worker.run if isolated else worker.run_here
-    how = {"timeout_seconds": PROBE_SECONDS} if isolated else {}
     try:
-        outcome = run(probing.probe, pack(names=list(names)), prepare=prepare, **how)
+        outcome = probing.look_at(names, prepare=prepare, isolated=isolated)
     except InputError as error:
         raise pytest.UsageError(str(error)) from error
     if outcome.status != "ok":

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from epochbench import availability, precisions
+from epochbench.measure import worker
 from epochbench.measure.machine import without_names
+from epochbench.measure.parcel import pack
+
+PROBE_SECONDS = 120.0
+
+
+def look_at(names: Sequence[str], *, prepare: Callable[[], Any] | None, isolated: bool = True) -> worker.Outcome:
+    """What became of `probe` of these devices: in a process of its own, or in this one. `prepare` is as in `race`."""
+    job = pack(names=list(names))
+    if not isolated:
+        return worker.run_here(probe, job, prepare=prepare)
+    return worker.run(probe, job, prepare=prepare, timeout_seconds=PROBE_SECONDS)
 
 
 def probe(emit: Any, counters: Any, clock: Any, *, names: list[str]) -> dict[str, Any]:

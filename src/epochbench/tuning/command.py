@@ -14,9 +14,8 @@ from typing import Any, TextIO
 import torch
 
 from epochbench.errors import InputError
-from epochbench.measure import probing, worker
+from epochbench.measure import probing
 from epochbench.measure.contenders import Records
-from epochbench.measure.parcel import pack
 from epochbench.measure.run_facts import end_record, new_run_id, run_record, write_end
 from epochbench.measure.termination import EXIT_CODE, Termination, unbroken
 from epochbench.progress import sentence
@@ -30,7 +29,6 @@ from epochbench.tuning.racing import NotMeasured, Racing
 from epochbench.tuning.search import REPLICATES, Found, Search, Trial
 from epochbench.workload import Workload
 
-PROBE_SECONDS = 120.0
 FAILED, INTERRUPTED = 1, 130
 
 
@@ -186,7 +184,7 @@ def _probe(device: str | None, prepare: Callable[[], Any] | None) -> dict[str, A
     """What `probing.probe` finds of the device, or of the CPU and the accelerator that torch is built for."""
     accelerator = torch.accelerator.current_accelerator()
     names = [device] if device else ["cpu", *([accelerator.type] if accelerator is not None else [])]
-    outcome = worker.run(probing.probe, pack(names=names), prepare=prepare, timeout_seconds=PROBE_SECONDS)
+    outcome = probing.look_at(names, prepare=prepare)
     if outcome.status != "ok":
         raise InputError(f"--device: {outcome.reason}")
     return outcome.value
