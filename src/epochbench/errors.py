@@ -10,3 +10,8 @@ InputError                  something given cannot be used; the message is one l
 
 class InputError(ValueError):
     """Something that the user gave cannot be used. Shown as its one line, without a traceback."""
+
+
+def type_and_text(error: BaseException) -> str:
+    """An error as Python ends a traceback with it, in one line: "ValueError: what it says"."""
+    return " ".join(f"{type(error).__name__}: {error}".split())

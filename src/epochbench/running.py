@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from epochbench.datasets import DataOptions
-from epochbench.errors import InputError
+from epochbench.errors import InputError, type_and_text
 from epochbench.workload import Workload
 
 MOST_NAMES = 12
@@ -105,7 +105,7 @@ def _import(place: str) -> Any:
 
 def _where(error: BaseException) -> str:
     """The error in one line, with the last line of the user's own code that it came through."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = type_and_text(error)
     if isinstance(error, SyntaxError) and error.filename:
         return f"{Path(error.filename).name}:{error.lineno}: {text}"
     files = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from epochbench.errors import type_and_text
 from epochbench.measure.machine import without_names
 
 Facts = dict[str, Any]
@@ -70,7 +71,7 @@ def stages(found: dict[str, Facts]) -> Iterator[tuple[str, Callable[[], Facts]]]
 
 def told(error: Exception) -> str:
     """An error on one line that names nobody."""
-    return without_names(f"{type(error).__name__}: {' '.join(str(error).split())}")[:300]
+    return without_names(type_and_text(error))[:300]
 
 
 def look_at_torch() -> Facts:

@@ -34,7 +34,7 @@ from torch.utils._pytree import tree_leaves
 
 from epochbench import devices
 from epochbench.batches import map_leaves
-from epochbench.errors import InputError
+from epochbench.errors import InputError, type_and_text
 from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, OperationRecorder, Recording, on_meta
 from epochbench.prediction.workloads import prepare, record
 from epochbench.workload import Workload
@@ -97,7 +97,7 @@ def with_host(workload: Workload, recording: Recording, *, training: bool = True
             return replace(recording, host=_measure(workload, recording, training))
     except Exception as error:
         # A second step of the user's may fail in any way, and what is recorded of the first one stands.
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:160]
+        text = type_and_text(error)[:160]
         return replace(recording, note=noted(recording.note, text))
 
 

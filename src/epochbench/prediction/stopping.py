@@ -6,6 +6,7 @@ import sysconfig
 from pathlib import Path
 from textwrap import shorten
 
+from epochbench.errors import type_and_text
 from epochbench.hints import hint
 
 LONGEST, LONGEST_ERROR = 120, 500
@@ -35,13 +36,13 @@ def what_stopped(operation: str | None, error: BaseException) -> str:
     words = next((words for part, words in VALUES if operation and part in operation), None)
     if words is not None:
         return f"{words}{at}; {operation}"
-    return f"{operation or shorten(_text(error), LONGEST, placeholder=' …')}{at}"
+    return f"{operation or shorten(type_and_text(error), LONGEST, placeholder=' …')}{at}"
 
 
 def in_words(error: BaseException) -> str:
     """An error on one line, with the user's line and what it most often means: "TypeError: …, at net.py:12 (…)"."""
     line, meaning = users_line(error), hint(error)
-    text = shorten(_text(error), LONGEST_ERROR, placeholder=" …")
+    text = shorten(type_and_text(error), LONGEST_ERROR, placeholder=" …")
     return text + (f", at {line}" if line else "") + (f" ({meaning})" if meaning else "")
 
 
@@ -62,7 +63,3 @@ def _is_the_users(file: Path) -> bool:
     if not file.is_absolute() or any(part in _INSTALLED for part in file.parts):  # torch makes code named <eval>
         return False
     return not any(file.is_relative_to(folder) for folder in (_OURS, _PYTHONS))
-
-
-def _text(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
