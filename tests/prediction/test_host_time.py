@@ -19,8 +19,8 @@ from epochbench.prediction import host
 from epochbench.prediction.hardware import load_hardware
 from epochbench.prediction.host import beyond, record_with_host
 from epochbench.prediction.predictor import loading_of, predict_recording
-from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime
-from epochbench.prediction.workloads import record
+from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, OperationRecorder
+from epochbench.prediction.workloads import prepare, record
 from epochbench.records.schema import MeasurementRecord
 from tests.prediction.networks_of_tests import lenet
 
@@ -385,3 +385,15 @@ def test_generators_and_threads_are_left_as_they_were():
 
     assert (random.getstate(), torch.get_rng_state().tolist(), numpy.random.get_state()[1].tolist()) == before
     assert torch.get_num_threads() == threads
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_the_data_are_made_and_read_once_for_a_step_with_values(device):
+    made = []
+
+    def data():
+        made.append("once")
+        return torch.ones(32, 20), torch.zeros(32, dtype=torch.long)
+
+    _, _, batch, samples = prepare(device, workload_of(train_data=data), OperationRecorder(device), True, values=True)
+    assert (batch[0].device.type, samples, made) == (device, 32, ["once"])

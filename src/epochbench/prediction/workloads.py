@@ -110,8 +110,9 @@ def prepare(
     With `values` the batch is one of the data's own where what it holds matters: on the CPU, and where a part of it
     is no tensor, a text say.
     """
-    batch = one_batch(workload)
-    if values and (device == "cpu" or not all(isinstance(one, torch.Tensor) for one in tree_leaves(batch))):
+    whole = values and device == "cpu"
+    batch = one_batch(workload, whole=whole)
+    if values and not whole and not all(isinstance(one, torch.Tensor) for one in tree_leaves(batch)):
         batch = one_batch(workload, whole=True)
     model = moved(_make_model(workload, recorder), device).train(training)
     loss_function = workload.loss
