@@ -9,12 +9,12 @@ Python calls takes 29 to 43 µs; those of the backward pass, called from C++, ta
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from epochbench.cardnames import nearest, short_name
 from epochbench.errors import InputError
 from epochbench.prediction.cost import Rates
 from epochbench.records.csvfile import csv_rows
@@ -25,7 +25,6 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "amp")
 REFERENCE_CARD = "rtx3090"
 """On which the constants were fitted."""
 
-_MAKERS = re.compile(r"nvidia|geforce|tesla|graphics|gpu|[^a-z0-9]")
 _OPTIONAL = ("tf32_flops_per_second", "bf16_flops_per_second")
 _TEXTS = ("card", "name", "source")
 
@@ -121,11 +120,6 @@ def _positive(place: str, name: str, text: str) -> float:
     return value
 
 
-def short_name(text: str) -> str:
-    """A name without its maker, spaces and marks: "NVIDIA GeForce RTX 3090" → rtx3090."""
-    return _MAKERS.sub("", text.lower())
-
-
 def find_card(name: str, cards: dict[str, Hardware]) -> Hardware:
     """The card of that short or full name. Raises InputError with the nearest names, and how to give its figures."""
     wanted = short_name(name)
@@ -137,11 +131,11 @@ def find_card(name: str, cards: dict[str, Hardware]) -> Hardware:
     digits_off = {re.sub(r"^(rtx|gtx)", "", key): one for key, one in by_name.items()}
     if wanted in digits_off:
         return digits_off[wanted]
-    near = dict.fromkeys(by_name[one].card for one in difflib.get_close_matches(wanted, by_name, n=3))
-    known = f"near it: {', '.join(near)}" if near else f"there are {', '.join(cards)}"
+    near = nearest(name, {key: one.card for key, one in by_name.items()})
+    known = f"near it: {', '.join(near)}; " if near else ""
     raise InputError(
-        f"{name!r:.60} is no known card; {known}. Give the figures of another in a CSV file with --hardware, with "
-        f"the columns {', '.join(_names())}"
+        f"{name!r:.60} is no known card; {known}`epochbench predict` without --on shows all, and --hardware FILE "
+        "adds cards, in a CSV file with the columns of epochbench/prediction/data/hardware.csv"
     )
 
 

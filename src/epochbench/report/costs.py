@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from epochbench.analysis.cost import Prices, costs, may_be_priced
 from epochbench.analysis.sides import Row, plain_rows
+from epochbench.cardnames import nearest, short_name
 from epochbench.errors import InputError
 from epochbench.report.tables import Table, made_table, number
 from epochbench.report.wording import clean, device_word, present, significant
@@ -39,17 +39,16 @@ def _both(row: Row) -> str:
 def split_prices(prices: Prices, predicted: pd.DataFrame, devices: Iterable[str]) -> tuple[Prices, Prices]:
     """(the prices of cards that are `predicted`, by their short names; those of devices).
 
-    A card goes by its short or its full name. Raises InputError for a price of neither, which names those that there
-    are, and for a card with two prices.
+    A card goes by its short or its full name. Raises InputError for a price of neither, with the nearest, and for a
+    card with two prices.
     """
-    cards = {
-        _bare(row[name]): row["card"] for row in plain_rows(predicted) for name in ("card_name", "card") if row[name]
-    }
+    rows = plain_rows(predicted)
+    cards = {short_name(row[name]): row["card"] for row in rows for name in ("card_name", "card") if row[name]}
     known = list(dict.fromkeys(devices))
     of_cards: Prices = {}
     of_devices: Prices = {}
     for name, price in prices.items():
-        card = cards.get(_bare(name))
+        card = cards.get(short_name(name))
         if card in of_cards:
             raise InputError(f"--price: {card} is named twice; give it one price")
         if card is not None:
@@ -57,14 +56,12 @@ def split_prices(prices: Prices, predicted: pd.DataFrame, devices: Iterable[str]
         elif may_be_priced(name, known) or not known:
             of_devices[name] = price
         else:
-            others = f"; nor of the cards predicted here: {', '.join(dict.fromkeys(cards.values()))}" if cards else ""
+            others = ""
+            if cards:
+                near = ", ".join(nearest(name, cards))
+                others = f"; nor of the cards predicted, {f'near it: {near}' if near else 'which the page lists'}"
             raise InputError(f"--price: {name!r} is none of the devices of these runs: {', '.join(known)}{others}")
     return of_cards, of_devices
-
-
-def _bare(name: str) -> str:
-    """A card's name without maker, spaces and marks."""
-    return re.sub(r"nvidia|geforce|tesla|[^a-z0-9]", "", name.lower())
 
 
 def cost_table(projections: pd.DataFrame, prices: Prices) -> Table:
