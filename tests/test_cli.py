@@ -77,6 +77,22 @@ def test_without_runs_every_format_says_what_to_run_and_succeeds(form, tmp_path)
         assert json.loads(result.stdout) == []
 
 
+@pytest.mark.parametrize("command", [["table"], ["table", "-f", "json"], ["report"], ["export", "-o", "tables"]])
+@pytest.mark.parametrize("content", ["", '{"kind": "run", "sch'])
+def test_a_file_that_is_named_and_holds_no_run_is_refused_in_one_line(command, content, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text(content)
+    refused(cli(*command, "a.jsonl"), 1, "a.jsonl: holds no run: it is empty, or was cut off")
+    assert [one.name for one in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_one_of_several_files_that_holds_no_run_is_a_note(tmp_path):
+    (tmp_path / "a.jsonl").write_text("")
+    result = cli("table", tmp_path / "a.jsonl", make_run(tmp_path / "b.jsonl", label="desk"))
+    assert result.exit_code == 0
+    assert "note: a.jsonl: run was cut off before it began" in result.stdout
+
+
 def test_the_runs_of_the_project_are_read_where_no_file_is_given(tmp_path):
     make_run(tmp_path / "results" / "runs" / "a.jsonl", label="desk")
     assert cli("table").stdout.startswith("desk\n")

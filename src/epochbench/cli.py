@@ -285,11 +285,16 @@ def predict(
 
 
 def _load(files: list[str] | None) -> Results:
-    from epochbench.records.store import load
+    """The runs of these files, or of those here. Raises RecordError where a file is named and there is no run."""
+    from epochbench.records.store import RecordError, load
 
-    if files:
-        return load(files)
-    return load(DEFAULT_RUNS) if DEFAULT_RUNS.is_dir() else load()
+    if not files:
+        return load(DEFAULT_RUNS) if DEFAULT_RUNS.is_dir() else load()
+    results = load(files)
+    if results.runs.empty and (named := [file for file in files if Path(file).is_file()]):
+        what = "it is empty, or was cut off before its first line ended"
+        raise RecordError(f"{named[0]}: holds no run: {what}; name another run file")
+    return results
 
 
 def _hint() -> None:
