@@ -111,13 +111,11 @@ def table(
 
     rows = costs(speedups(results), prices) if prices else speedups(results)
     if form is Format.text:
-        import shutil
-
         from epochbench.report.costs import cost_lines
         from epochbench.report.plain import wrapped
         from epochbench.report.terminal import render
 
-        width = max(60, shutil.get_terminal_size((80, 24)).columns)
+        width = _width()
         color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
         say(render(results, width=width, color=color).rstrip("\n"))
         if prices:
@@ -159,13 +157,12 @@ def doctor(
 ) -> None:
     """Say what torch sees on this machine, why a GPU cannot be used, and what would spoil a benchmark."""
     import json
-    import shutil
 
     from epochbench.doctor import examine
     from epochbench.doctor.render import passing_line, render_answer, render_finding
 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    how = {"width": max(60, shutil.get_terminal_size((80, 24)).columns), "color": color}
+    how = {"width": max(40, _width()), "color": color}
     passing = passing_line(sys.stderr)
     diagnosis = examine(
         data,
@@ -188,8 +185,6 @@ def compare(
     ] = None,
 ) -> None:
     """Compare machines, each given by a run file, a pytest-benchmark JSON, a folder or a glob."""
-    import shutil
-
     from epochbench.analysis.comparison import compare_files
     from epochbench.report.compare_terminal import render
 
@@ -198,7 +193,7 @@ def compare(
         from epochbench.report.compare_page import write_comparison_page
 
         page = write_comparison_page(comparison, page)
-    width = max(60, shutil.get_terminal_size((80, 24)).columns)
+    width = _width()
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     say(render(comparison, width=width, color=color).rstrip("\n"))
     for problem in comparison.problems:
@@ -295,6 +290,13 @@ def _load(files: list[str] | None) -> Results:
         what = "it is empty, or was cut off before its first line ended"
         raise RecordError(f"{named[0]}: holds no run: {what}; name another run file")
     return results
+
+
+def _width() -> int:
+    """Of the terminal, in columns; 80 where none is."""
+    import shutil
+
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def _hint() -> None:

@@ -77,7 +77,7 @@ def summarize(terminal: Any, log: RunLog, resumed: Resumed | None, folder: Path)
     else:
         results = results_of(log.path, log.records, resumed.chain if resumed else [])
     terminal.section("epochbench", sep="=")
-    terminal.write_line(render(results, width=max(60, terminal.config.get_terminal_writer().fullwidth)))
+    terminal.write_line(render(results, width=terminal.config.get_terminal_writer().fullwidth))
     with turn(folder / "runs"):  # another session's page would be without the end of this run
         _write_page(terminal, results, folder, earlier)
     if trouble is None:

@@ -40,9 +40,13 @@ def whole():
 
 
 def told(path):
-    """The refusal of a file, None where it is read. It is one printable line that names the place."""
+    """The refusal of a file, None where it is read. It is one printable line that names the place.
+
+    One that was cut before its first line ended is read, with a note, and refused where it alone is named.
+    """
     try:
-        load(path)
+        if load(path).runs.empty:
+            return "holds no run"
     except RecordError as error:
         text = str(error)
         assert text.startswith(str(path)), text

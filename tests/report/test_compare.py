@@ -105,7 +105,7 @@ def test_a_skip_and_a_failure_do_not_look_alike(tmp_path):
         assert "b GPU: failed: a bad label" in text
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
 def test_no_line_of_the_terminal_is_wider_than_it(colab, width):
     assert max(map(len, render(colab, width=width).splitlines())) <= width
 

@@ -142,6 +142,20 @@ def test_no_line_is_wider_than_the_terminal_and_none_holds_an_escape_code(tmp_pa
         assert name in text
 
 
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_at_every_width_a_row_says_the_same_and_a_narrow_one_says_it_line_by_line(tmp_path, width):
+    times = {"cnn": {"cpu": [30.9, 31.2, 30.6, 30.9], "cuda": [1, 1.01, 0.99, 1.0]}}
+    text = rendered(tmp_path, width=width, workloads=times)
+    assert max(len(line) for line in text.splitlines()) <= width
+    for part in ("cnn", "30.9×", "~290", "~9.38"):
+        assert part in text
+    lines = [line.strip() for line in text.splitlines()]
+    assert ("CPU epoch (s): ~290" in lines) == (width < 66)
+    if width == 40:
+        names = ["verdict", "CPU epoch (s)", "job (hh:mm:ss)", "GPU epoch (s)", "job (hh:mm:ss)"]
+        assert [line.partition(": ")[0] for line in lines if ": " in line][: len(names)] == names
+
+
 def test_with_color_the_text_is_the_same_but_for_the_codes(tmp_path):
     import re
 

@@ -12,8 +12,9 @@ from epochbench.report.terminal import printable
 from epochbench.report.wording import DASH, UNKNOWN, significant, times
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
+
+    from epochbench.report.plain import PlainConsole
 
 LEGEND = (
     "epoch: training alone, of as many steps on each machine; over its CPU: the speedup on that machine; against the "
@@ -33,11 +34,11 @@ def render(comparison: Comparison, *, width: int, color: bool = False) -> str:
         _print_group(group, comparison, console)
     if comparison.means:
         console.print("mean over the workloads that all of them have", style="bold")
-        console.print(_means(comparison))
+        console.print_table(_means(comparison))
         _print_below(words.left_out_line(comparison), console)
     if comparison.differences:
         console.print("what differs", style="bold")
-        console.print(_differences(comparison))
+        console.print_table(_differences(comparison))
         console.print()
     console.print(LEGEND)
     for note in comparison.notes:
@@ -45,17 +46,17 @@ def render(comparison: Comparison, *, width: int, color: bool = False) -> str:
     return console.printed
 
 
-def _print_group(group: Group, comparison: Comparison, console: Console) -> None:
+def _print_group(group: Group, comparison: Comparison, console: PlainConsole) -> None:
     from rich.text import Text
 
     about = ", ".join(printable(part) for part in (group.data, group.weights) if part)
     title = Text(printable(called(group.workload, group.recipe)), style="bold")
     console.print(title.append(f"  {about}", style="not bold") if about else title)
-    console.print(_table(group, comparison))
+    console.print_table(_table(group, comparison))
     _print_below([*words.waiting_line(group, comparison), *words.remarks(group, comparison)], console)
 
 
-def _print_below(lines: list[str], console: Console) -> None:
+def _print_below(lines: list[str], console: PlainConsole) -> None:
     from rich.padding import Padding
 
     for line in lines:

@@ -7,9 +7,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from epochbench.report.terminal import printable
+
+FEWEST_COLUMNS, TABLE_COLUMNS = 20, 66
+"""A terminal that says it has fewer than the first is not believed. One with fewer than the second has no room for a
+table of ours: names would be torn, and figures cut."""
 
 
 class PlainConsole(Console):
@@ -20,17 +26,49 @@ class PlainConsole(Console):
 
     def __init__(self, *, width: int, color: bool = False) -> None:
         super().__init__(
-            file=io.StringIO(), width=width, force_terminal=color, color_system="standard" if color else None,
-            emoji=False, markup=False, highlight=False, legacy_windows=False,
+            file=io.StringIO(), width=max(FEWEST_COLUMNS, width), force_terminal=color,
+            color_system="standard" if color else None, emoji=False, markup=False, highlight=False,
+            legacy_windows=False,
         )  # fmt: skip
 
     def render_str(self, text: str, **how: Any) -> Text:
         return super().render_str("\n".join(map(printable, text.split("\n"))), **how)
 
+    def print_table(self, table: Table, *, in_pairs: bool = False) -> None:
+        """The table, or in a narrow terminal its rows one below the other, a line "heading: cell" each.
+
+        `in_pairs` says that each line of a heading is of one line of the cells; the first column's is left out then.
+        """
+        if self.width >= TABLE_COLUMNS:
+            self.print(table)
+            return
+        first, *others = table.columns
+        if first.header and not in_pairs:
+            self.print(_in_line(first.header), style="bold")
+        for name, *cells in zip(*(column.cells for column in table.columns), strict=True):
+            indent = len(name) - len(name.lstrip()) if isinstance(name, str) else 0
+            self.print(Padding(name.lstrip() if isinstance(name, str) else name, (0, 0, 0, indent)))
+            for column, cell in zip(others, cells, strict=True):
+                for line in _told(column.header if len(others) > 1 else "", cell, in_pairs):
+                    self.print(Padding(line, (0, 0, 0, indent + 2)))
+
     @property
     def printed(self) -> str:
         """What was printed, without blanks at the ends of its lines and empty lines at its end."""
         return "\n".join(line.rstrip() for line in self.file.getvalue().split("\n")).rstrip("\n") + "\n"
+
+
+def _told(heading: str, cell: str, in_pairs: bool) -> list[str]:
+    """A cell with its heading, in lines; none for an empty one."""
+    if in_pairs and heading.count("\n") == cell.count("\n"):
+        parts = zip(heading.split("\n"), cell.split("\n"), strict=True)
+    else:
+        parts = [(heading, cell)] if heading else [("", line) for line in cell.split("\n")]
+    return [": ".join(filter(None, map(_in_line, part))) for part in parts if part[1].strip()]
+
+
+def _in_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 def wrapped(lines: Iterable[str], *, width: int) -> str:

@@ -119,15 +119,15 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
             if machine not in sweeps:
                 console.print("  nothing was measured to its end")
             continue
-        console.print(_table(here, jobs))
+        console.print_table(_table(here, jobs), in_pairs=True)
         console.print()
         _say(console, _answers_below(here))
         if held := bounds(here, findings):
-            console.print(bounds_table(held))
+            console.print_table(bounds_table(held))
             console.print()
         if gained := [row for row in tried if row["machine"] == machine]:
             if any(row["speedup"] is not None for row in gained):
-                console.print(gains_table(gained))
+                console.print_table(gains_table(gained))
             _say(console, gain_lines(gained))
         _say_predicted(console, [row for row in foretold if row["machine"] == machine], here)
         runs = plain_rows(results.runs[results.runs["machine"] == machine])
