@@ -45,6 +45,24 @@ def test_blobs(race):
 """
 HELP = SUITE.partition("def test_blobs")[0]
 
+
+def counting_step(seconds):
+    """The source of a step that sleeps so long on the CPU, and calls `then` with how many have been done there."""
+    return f"""
+import time
+
+done = 0
+
+def step(model, batch):
+    global done
+    if torch.is_grad_enabled() and batch[0].device.type == "cpu":
+        done += 1
+        time.sleep({seconds})
+        then(done)
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+
+
 SIMULATED = """
 def pytest_race_prepare(config):
     from tests.simulated import device

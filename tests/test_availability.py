@@ -7,6 +7,7 @@ import torch
 
 from epochbench import availability
 from epochbench.errors import InputError
+from tests import migslice
 
 
 def test_the_cpu_is_available():
@@ -20,14 +21,9 @@ def test_what_torch_does_not_train_on_is_refused_by_its_name(name):
 
 
 def test_a_probe_believes_a_kernel_not_a_count(monkeypatch):
-    """As on a MIG slice, where the count says 0 and a tensor can be made."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    ones = torch.ones
-    monkeypatch.setattr(torch, "ones", lambda *shape, device: ones(*shape))
-    monkeypatch.setattr(availability, "_properties", lambda device, kind: {"name": "A100 MIG 1g.5gb"})
+    migslice.pretend(monkeypatch)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert availability.probe("cuda") == {"device": "cuda", "available": True, "name": "A100 MIG 1g.5gb"}
+    assert availability.probe("cuda") == {"device": "cuda", "available": True, "name": migslice.NAME}
 
 
 @pytest.mark.parametrize("value", ["", "-1", " "])

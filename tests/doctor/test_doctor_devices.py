@@ -9,6 +9,7 @@ import torch
 from epochbench import availability, precisions
 from epochbench.doctor import accelerators, cards, child, driver
 from epochbench.doctor.findings import Diagnosis
+from tests import migslice
 from tests.doctor.doctor_facts import CARD, CPU_ONLY, NO_DRIVER, TORCH, WORKS, found, missing
 
 
@@ -182,11 +183,7 @@ def test_a_rocm_build_whose_driver_sees_nothing_is_not_sent_to_nvidia():
 
 
 def test_a_mig_slice_counts_as_a_gpu_where_a_tensor_can_be_made_whatever_the_count_says(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    ones = torch.ones
-    monkeypatch.setattr(torch, "ones", lambda *shape, device: ones(*shape))
-    monkeypatch.setattr(availability, "_properties", lambda device, kind: {"name": "A100 MIG 1g.5gb"})
+    migslice.pretend(monkeypatch)
     monkeypatch.setattr(precisions, "emulates", lambda device, precision: False)
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     assert child.device_names("cuda") == ["cuda"]

@@ -11,16 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from epochbench.records.schema import EndRecord, EpochRecord, MeasurementRecord, RunRecord
+from epochbench.records.schema import EndRecord, MeasurementRecord
 from epochbench.records.store import RunWriter, load, results_of
-from tests.sessions import HELP, ONE, of, run
-
-RUN = RunRecord(run_id="r", started_at="2026-03-01T10:00:00Z")
-WHO = {"workload": "cnn", "recipe": "article", "device": "cpu", "replicate": 1}
-
-
-def epoch(number):
-    return EpochRecord(**WHO, epoch=number, steps=3, samples=9, seconds=float(number))
+from tests.onerun import RUN, WHO, epoch
+from tests.sessions import HELP, ONE, counting_step, of, run
 
 
 class Disk:
@@ -145,27 +139,20 @@ def small_disk(folder):
 
 
 FILLING = """
-import time
 from pathlib import Path
 
 FILLER, UNTIL = Path({filler!r}), {until}
-done = 0
 
-def step(model, batch):
-    global done
-    if torch.is_grad_enabled() and batch[0].device.type == "cpu":
-        done += 1
-        time.sleep(0.02)  # 30 epochs of 4 steps take longer than the second in which records may wait
-        if done == 7:  # the first step of the first timed epoch has 4 steps behind it
-            with FILLER.open("wb", buffering=0) as file:
-                try:
-                    while True:
-                        file.write(bytes(1024))
-                except OSError:
-                    pass
-        if done == UNTIL:
-            FILLER.unlink()
-    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+def then(done):
+    if done == 7:  # the first step of the first timed epoch has 4 steps behind it
+        with FILLER.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(1024))
+            except OSError:
+                pass
+    if done == UNTIL:
+        FILLER.unlink()
 
 def test_filling(race):
     race(workload(name="filling", step=step, test_data=None))
@@ -174,7 +161,8 @@ def test_filling(race):
 
 def ran_on_a_small_disk(folder, until):
     """pytest whose results lie on a disk that is full from the first timed epoch on, until this step."""
-    suite = HELP + FILLING.format(filler=str(folder / "results/filler"), until=until)
+    # 30 epochs of 4 steps take longer than the second in which records may wait.
+    suite = HELP + counting_step(0.02) + FILLING.format(filler=str(folder / "results/filler"), until=until)
     (folder / "bench_filling.py").write_text(suite)
     with small_disk(folder / "results"):
         ran = run(folder, *ONE, "--race-steps=4", "--race-epochs=30", "--benchmark-json=x.json")

@@ -72,13 +72,18 @@ def finished_epochs(folder):
     return (timed_steps(folder) - WARMUP_STEPS - 1) // STEPS
 
 
+def ended_by(number, folder, name):
+    """(the command that a signal ended, its processes, how many timed epochs had ended for sure)."""
+    process = started(folder, name)
+    pids = processes_of(process)
+    process.send_signal(number)
+    ended = finished_epochs(folder)
+    return finish(process, folder), pids, ended
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_that_is_killed_keeps_every_epoch_that_had_ended(tmp_path, name):
-    process = started(tmp_path, name)
-    pids = processes_of(process)
-    process.kill()
-    ended = finished_epochs(tmp_path)
-    finish(process, tmp_path)
+    _, pids, ended = ended_by(signal.SIGKILL, tmp_path, name)
     assert wait_until(lambda: all(map(is_gone, pids)), seconds=20)
     results = load(run_file(tmp_path))
     assert list(results.runs["ended"]) == ["cut"]
@@ -88,11 +93,7 @@ def test_a_command_that_is_killed_keeps_every_epoch_that_had_ended(tmp_path, nam
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_that_is_terminated_ends_as_by_ctrl_c_and_says_by_what(tmp_path, name):
-    process = started(tmp_path, name)
-    pids = processes_of(process)
-    process.terminate()
-    ended = finished_epochs(tmp_path)
-    ran = finish(process, tmp_path)
+    ran, pids, ended = ended_by(signal.SIGTERM, tmp_path, name)
     assert ran.code == 128 + signal.SIGTERM, ran.output
     assert "Traceback" not in ran.output
     assert wait_until(lambda: all(map(is_gone, pids)), seconds=20)

@@ -12,13 +12,12 @@ from epochbench import ARTICLE, Workload
 from epochbench.measure.contenders import Contender, Hooks, RaceOptions
 from epochbench.measure.planning import Effort
 from epochbench.measure.race import race
-from epochbench.records.schema import EpochRecord, RunRecord
 from epochbench.records.store import RunWriter, load, new_run_path
 from epochbench.tuning.choices import Choice, keep_choice
+from tests.onerun import RUN, epoch
 from tests.sessions import needs_signals
 from tests.tuning.test_choices import CHOICE
 
-RUN = RunRecord(run_id="r", started_at="2026-03-01T10:00:00Z")
 STEPS, WARMUP_STEPS = 4, 2
 
 
@@ -47,12 +46,6 @@ class Disk:
 
 def _name(file):
     return Path(os.readlink(f"/proc/self/fd/{file}")).name
-
-
-def epoch(number):
-    return EpochRecord(
-        workload="cnn", recipe="article", device="cpu", replicate=1, epoch=number, steps=3, samples=9, seconds=1.0
-    )
 
 
 @needs_signals

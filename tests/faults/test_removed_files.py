@@ -8,18 +8,12 @@ import sys
 import pytest
 
 from epochbench.records.locks import is_taken
-from epochbench.records.schema import EndRecord, EpochRecord, RunRecord
+from epochbench.records.schema import EndRecord
 from epochbench.records.store import RunWriter, load
-from tests.sessions import HELP, ONE, lines, of, run
+from tests.onerun import RUN, epoch
+from tests.sessions import HELP, ONE, counting_step, lines, of, run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no file that is open")
-RUN = RunRecord(run_id="r", started_at="2026-03-01T10:00:00Z")
-
-
-def epoch(number):
-    return EpochRecord(
-        workload="cnn", recipe="article", device="cpu", replicate=1, epoch=number, steps=3, samples=9, seconds=1.0
-    )
 
 
 def numbers(path):
@@ -124,18 +118,11 @@ def test_a_file_that_the_system_numbers_anew_is_still_ours(writer, monkeypatch):
 
 
 REMOVING = """
-import shutil, time
+import shutil
 
-done = 0
-
-def step(model, batch):
-    global done
-    if torch.is_grad_enabled() and batch[0].device.type == "cpu":
-        done += 1
-        time.sleep(0.05)
-        if done == 2 + 4 * 8:  # 8 epochs have ended
-            shutil.rmtree({what!r})
-    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+def then(done):
+    if done == 2 + 4 * 8:  # 8 epochs have ended
+        shutil.rmtree({what!r})
 
 def test_removing(race):
     race(workload(name="removing", step=step, test_data=None))
@@ -143,7 +130,8 @@ def test_removing(race):
 
 
 def test_a_session_whose_results_are_removed_says_so_in_one_line_and_loses_nothing(tmp_path):
-    (tmp_path / "bench_removing.py").write_text(HELP + REMOVING.format(what=str(tmp_path / "results")))
+    suite = HELP + counting_step(0.05) + REMOVING.format(what=str(tmp_path / "results"))
+    (tmp_path / "bench_removing.py").write_text(suite)
     ran = run(tmp_path, *ONE, "--race-steps=4", "--race-epochs=20")
     assert (ran.code, ran.outcomes) == (0, {"passed": 1}), ran.output
     (told,) = [line for line in ran.output.splitlines() if REMOVED in line]

@@ -21,7 +21,7 @@ from tests.sessions import ONE, SUITE
 from tests.sessions import run as run_session
 from tests.tuning.test_choices import CHOICE
 
-WIDTHS = (60, 80, 200)
+WIDTHS = (40, 60, 80, 200)
 STEERING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 pytestmark = pytest.mark.timeout(300)

@@ -8,16 +8,11 @@ import pytest
 
 from epochbench.records.completion import complete
 from epochbench.records.locks import is_taken
-from epochbench.records.schema import EpochRecord, MeasurementRecord, RunRecord
+from epochbench.records.schema import MeasurementRecord
 from epochbench.records.store import RunWriter, load
+from tests.onerun import RUN, WHO, epoch
 
-RUN = RunRecord(run_id="r", started_at="2026-03-01T10:00:00Z")
-WHO = {"workload": "cnn", "recipe": "article", "device": "cpu", "replicate": 1}
 MEASUREMENT = MeasurementRecord(**WHO, status="ok", place=0)
-
-
-def epoch(number, **changes):
-    return EpochRecord(**WHO | {"epoch": number, "steps": 3, "samples": 9, "seconds": float(number)} | changes)
 
 
 def written(path, *records, cut=b""):
