@@ -134,9 +134,11 @@ def test_ctrl_c_before_anything_was_found_leaves_the_choice_of_before(fake):
     assert kept() == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=NEEDS_SIGNALS)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=NEEDS_SIGNALS)]
+)
 def test_what_interrupts_the_end_of_a_search_waits_until_the_end_and_the_choice_are_kept(
-    fake, tmp_path, monkeypatch, number
+    fake, tmp_path, monkeypatch, number, code
 ):
     fake(factors={UNREAD: 0.8})
     write = os.write
@@ -148,7 +150,7 @@ def test_what_interrupts_the_end_of_a_search_waits_until_the_end_and_the_choice_
 
     monkeypatch.setattr("epochbench.records.writer.os.write", interrupted)
     result = tune("--budget", 10_000)
-    assert result.exit_code == 130
+    assert result.exit_code == code
     (file,) = (tmp_path / "results/tuned").iterdir()
     assert [json.loads(line)["kind"] for line in file.read_text().splitlines()].count("end") == 1
     (one,) = kept()

@@ -17,7 +17,7 @@ from epochbench.errors import InputError
 from epochbench.measure import probing
 from epochbench.measure.contenders import Records
 from epochbench.measure.run_facts import end_record, new_run_id, run_record, write_end
-from epochbench.measure.termination import EXIT_CODE, Termination, unbroken
+from epochbench.measure.termination import EXIT_CODE, Terminated, Termination, unbroken
 from epochbench.progress import sentence
 from epochbench.recipe import ARTICLE
 from epochbench.records.schema import RunRecord
@@ -93,7 +93,7 @@ def tune(
             reason = str(error)
             raise
         finally:
-            with unbroken():
+            with suppress(Terminated), unbroken():  # the exit code says that SIGTERM came
                 line("")
                 seconds = time.monotonic() - began
                 rescued = write_end(writer, keep, end_record(run, status, reason, seconds))
