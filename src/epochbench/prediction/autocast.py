@@ -37,10 +37,11 @@ IN_SINGLE = frozenset(
 
 class ActedAutocast(TorchFunctionMode):
     """Casts the operands of the listed functions to `half`, where that is one; a weight is cast once, as autocast's
-    cache does.
+    cache does, which holds the cast ones until the outermost autocast `end`s.
 
     A `torch.autocast` of a step's own sets `half` for as long as it is entered, within `as_on_a_gpu`; `last` is what
-    one last set. `unsure` says that one was entered for a GPU but not enabled, which may be since there is none here.
+    one last set. Without `cached` each use of a weight casts it. `unsure` says that one was entered for a GPU but not
+    enabled, which may be since there is none here.
     """
 
     def __init__(self, device: str) -> None:
@@ -50,6 +51,7 @@ class ActedAutocast(TorchFunctionMode):
         self.last: torch.dtype | None = None
         self.unsure = False
         self.cast_weights: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+        self.cached = True
 
     def __torch_function__(self, function: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -62,10 +64,14 @@ class ActedAutocast(TorchFunctionMode):
             args, kwargs = tree_map(_to_single, (args, kwargs))
         return function(*args, **kwargs)
 
+    def end(self) -> None:
+        """Let go of the weights that were cast."""
+        self.cast_weights.clear()
+
     def _to_half(self, part: Any) -> Any:
         if not isinstance(part, torch.Tensor) or part.dtype is not torch.float32:
             return part
-        if not (part.is_leaf and part.requires_grad):
+        if not (part.is_leaf and part.requires_grad and self.cached):
             return part.to(self.half)
         cast = (id(part), self.half)
         if cast not in self.cast_weights:
@@ -113,6 +119,8 @@ class ActedAutocast(TorchFunctionMode):
             if not is_acted(getattr(one, "_acted", (one.device,))[0]):
                 return methods["__exit__"](one, *error)
             self.half, _ = entered.pop()
+            if self.half is None and not entered:
+                self.end()
             return False
 
         try:

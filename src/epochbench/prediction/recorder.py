@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,12 +13,14 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from epochbench.batches import map_leaves
 from epochbench.checks import check_optimizer, problem_of_loss, trained_parameters
 from epochbench.errors import InputError
 from epochbench.prediction.attention import FusedAttention
 from epochbench.prediction.autocast import ActedAutocast
+from epochbench.prediction.memory import LiveBytes, Memory
 from epochbench.prediction.operations import Operation, bytes_of, operations
-from epochbench.sparse import held_in, is_sparse
+from epochbench.sparse import is_sparse
 
 PLACES = 10
 """Parts of a step, of equally many operations each, before which the host's own time lies, and its end."""
@@ -29,20 +31,6 @@ OWN_AUTOCAST = (
     "its own autocast is not enabled here and not counted; where a GPU enables it, `epochbench predict --precision "
     "amp` predicts that"
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Memory:
-    """Bytes that a training step in fp32 holds on the device at the end of its forward pass and after it."""
-
-    weight_bytes: int
-    gradient_bytes: int
-    optimizer_bytes: int
-    activation_bytes: int
-
-    @property
-    def total_bytes(self) -> int:
-        return self.weight_bytes + self.gradient_bytes + self.optimizer_bytes + self.activation_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,15 +71,18 @@ class Recording:
 
 
 class OperationRecorder(TorchDispatchMode):
-    """Counts the operations of `device` that run in it, under the phase that is set.
+    """Counts the operations of `device` that run in it, under the phase that is set, and the bytes that are `live`.
 
     On the meta device, tensors of the CPU that meet one of meta's (made of numbers within the model) go there too.
     While a model is `making`, a number that it reads of a tensor is 1: statistics are set from such, not shapes.
+    Where the phase is None, nothing but the bytes is counted.
     """
 
     def __init__(self, device: str) -> None:
         super().__init__()
-        self.device, self.phase, self.making = device, "forward", False
+        self.device, self.making = device, False
+        self.phase: str | None = "forward"
+        self.live = LiveBytes(device)
         self.counts: Counter[Operation] = Counter()
         self.flops_in: Counter[torch.dtype] = Counter()
         self.sparse = False
@@ -111,13 +102,18 @@ class OperationRecorder(TorchDispatchMode):
         except Exception:
             self.failed = self.failed or str(function)
             raise
-        sparse = any(is_sparse(one) for one in (*given, *tree_leaves(out)) if isinstance(one, torch.Tensor))
+        made = [one for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+        sparse = any(map(is_sparse, (*given, *made)))
         if sparse and self.device == "meta":
             self.failed = self.failed or f"{function} of a sparse tensor"
             raise NotImplementedError("a sparse tensor on meta does not know how many values it has")
-        if concerns or any(_is_on(one, self.device) for one in tree_leaves(out)):
+        if not self.making:
+            self.live.see((*given, *made))
+        if function is torch.ops.aten.bernoulli_.float and self.phase == "forward":
+            self.live.is_mask(out)
+        if self.phase is not None and (concerns or any(_is_on(one, self.device) for one in made)):
             self.sparse = self.sparse or sparse
-            dtype = next((one.dtype for one in tree_leaves(out) if isinstance(one, torch.Tensor)), torch.float32)
+            dtype = made[0].dtype if made else torch.float32
             for one in operations(self.phase, function, args, kwargs, out):
                 self.count(self.phase, one, dtype)
         return out
@@ -135,7 +131,7 @@ class OperationRecorder(TorchDispatchMode):
         """Forget what was counted."""
         self.counts.clear()
         self.flops_in.clear()
-        self.failed, self.sparse = None, False
+        self.failed, self.sparse, self.live = None, False, LiveBytes(self.device)
 
 
 def on_meta(args: tuple, kwargs: dict) -> tuple[tuple, dict]:
@@ -161,12 +157,11 @@ def record_forward(
     half: torch.dtype | None = None,
     note: str | None = None,
 ) -> Recording:
-    """The forward pass alone, without gradients; of memory the weights count."""
+    """The forward pass alone, without gradients."""
+    weights = _begin(model, batch, recorder)
     with torch.no_grad(), torch.device(recorder.device), recorder, _as_on_a_gpu(recorder, half):
         loss_of(batch)
-    memory = Memory(
-        weight_bytes=sum(_weights(model).values()), gradient_bytes=0, optimizer_bytes=0, activation_bytes=0
-    )
+    memory = Memory(weight_bytes=weights, gradient_bytes=0, optimizer_bytes=0, peak_bytes=recorder.live.peak)
     return _recording(recorder, samples, memory, note)
 
 
@@ -185,19 +180,19 @@ def record_step(
 
     `half` is the type of a mixed precision, or None for fp32. `field` of the workload is what makes the loss.
     """
-    trained, weights = trained_parameters(model), _weights(model)
-    saved = _Saved(weights)
+    trained, weights, live = trained_parameters(model), _begin(model, batch, recorder), recorder.live
     with ExitStack() as modes:
         modes.enter_context(torch.device(recorder.device))
         modes.enter_context(recorder)
         modes.enter_context(_as_on_a_gpu(recorder, half))
-        with torch.autograd.graph.saved_tensors_hooks(saved.keep, lambda one: one):
-            loss = loss_of(batch)
+        loss = loss_of(batch)
+        recorder.autocast.end()
         if (problem := problem_of_loss(field, loss)) is not None:
             raise InputError(problem)
         recorder.phase = "backward"
-        # What a checkpoint computes once more, it does under the autocast that it was first computed under.
-        recorder.autocast.half = half or recorder.autocast.last
+        # What a checkpoint computes once more, it does under the autocast that it was first computed under, of which
+        # each segment enters one of its own.
+        recorder.autocast.half, recorder.autocast.cached = half or recorder.autocast.last, False
         _backward(loss)
     optimizer = make_optimizer(trained)
     check_optimizer(optimizer)
@@ -205,16 +200,21 @@ def record_step(
     for group in optimizer.param_groups:
         if group.get("foreach", False) is None and not group.get("fused"):
             group["foreach"] = True
-    optimizer.step()
+    until_here, without_state = live.peak, live.now
+    recorder.phase = None
+    with recorder:
+        optimizer.step()
+    made_state = live.now - without_state
     recorder.phase = "optimizer"
     with recorder:
         optimizer.step()
     state = [one for one in tree_leaves(list(optimizer.state.values())) if _is_on(one, recorder.device)]
     memory = Memory(
-        weight_bytes=sum(weights.values()),
+        weight_bytes=weights,
         gradient_bytes=sum(bytes_of(one.grad) for one in trained if one.grad is not None),
         optimizer_bytes=sum(bytes_of(one) for one in state if one.ndim),
-        activation_bytes=sum(saved.bytes.values()),
+        # From the second step on the state lies there in the forward pass too.
+        peak_bytes=max(until_here + made_state, live.peak),
     )
     return _recording(recorder, samples, memory, note)
 
@@ -248,22 +248,15 @@ def _as_on_a_gpu(recorder: OperationRecorder, half: torch.dtype | None) -> Itera
         yield
 
 
-def _weights(model: nn.Module) -> dict[int, int]:
-    """Storage → its bytes, of the parameters and the buffers."""
-    held = (part for one in (*model.parameters(), *model.buffers()) for part in held_in(one))
-    return {storage._cdata: storage.nbytes() for storage in (part.untyped_storage() for part in held)}
+def _begin(model: nn.Module, batch: Any, recorder: OperationRecorder) -> int:
+    """Let the bytes of the model and of the batch be live; returns those of the parameters and the buffers."""
+    recorder.live.see((*model.parameters(), *model.buffers()))
+    weights = recorder.live.now
 
+    def seen(part: Any) -> Any:
+        if isinstance(part, torch.Tensor):
+            recorder.live.see([part])
+        return part
 
-@dataclass
-class _Saved:
-    """Bytes of what autograd keeps for the backward pass, a storage once, without the weights."""
-
-    weights: dict[int, int]
-    bytes: dict[int, int] = field(default_factory=dict)
-
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
-        for part in held_in(tensor):
-            storage = part.untyped_storage()
-            if storage._cdata not in self.weights:
-                self.bytes[storage._cdata] = storage.nbytes()
-        return tensor
+    map_leaves(batch, seen)
+    return weights
