@@ -196,10 +196,7 @@ def record_step(
         _backward(loss)
     optimizer = make_optimizer(trained)
     check_optimizer(optimizer)
-    # As torch chooses on a GPU: all the tensors of a kind in one kernel.
-    for group in optimizer.param_groups:
-        if group.get("foreach", False) is None and not group.get("fused"):
-            group["foreach"] = True
+    _over_lists(optimizer)
     until_here, without_state = live.peak, live.now
     recorder.phase = None
     with recorder:
@@ -217,6 +214,17 @@ def record_step(
         peak_bytes=max(until_here + made_state, live.peak),
     )
     return _recording(recorder, samples, memory, note)
+
+
+def _over_lists(optimizer: torch.optim.Optimizer) -> None:
+    """Let it take all the tensors of a kind in one kernel where torch chooses that on a GPU: `foreach` of its
+    documentation. Adafactor never does, and others not where their rate is a tensor or a gradient goes through them.
+    """
+    for group in optimizer.param_groups:
+        asked = group.get("foreach", False) is not None or group.get("fused") or group.get("differentiable")
+        tensor_rate = isinstance(group.get("lr"), torch.Tensor) and not group.get("capturable")
+        if not (asked or tensor_rate or isinstance(optimizer, torch.optim.Adafactor)):
+            group["foreach"] = True
 
 
 def _backward(loss: torch.Tensor) -> None:

@@ -21,6 +21,7 @@ from epochbench.checks import check_model, moved
 from epochbench.culprit import held
 from epochbench.errors import InputError
 from epochbench.loading import open_feed
+from epochbench.prediction.operations import bytes_of
 from epochbench.prediction.recorder import OperationRecorder, Recording, record_forward, record_step
 from epochbench.prediction.stopping import in_words, what_stopped
 from epochbench.training import pair, to_device
@@ -92,13 +93,35 @@ def _record_on(
     training: bool,
     note: str | None = None,
 ) -> Recording:
-    model, loss_of, batch, samples = prepare(device, workload, recorder, training)
+    data = _made(workload.train_data)
+    read_once = replace(workload, train_data=lambda: data)
+    model, loss_of, batch, samples = prepare(device, read_once, recorder, training)
+    data_bytes = _beside_the_batch(workload, data)
     if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
         note = RECURRENT
     if training:
         field = "loss" if workload.step is None else "step"
-        return record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, field)
-    return record_forward(model, loss_of, batch, samples, recorder, half, note)
+        made = record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, field)
+    else:
+        made = record_forward(model, loss_of, batch, samples, recorder, half, note)
+    return replace(made, memory=replace(made.memory, data_bytes=data_bytes))
+
+
+def _made(data: Any) -> Any:
+    """What a callable that was given as data makes; else the data."""
+    return data() if callable(data) and not isinstance(data, (Dataset, tuple)) else data
+
+
+def _beside_the_batch(workload: Workload, data: Any) -> int:
+    """Bytes on the device of tensors that are named as data: all of them lie there, with the order of an epoch where
+    that has several batches, as TensorFeed has it. A test set is made for this only beside training tensors.
+    """
+    tensors = isinstance(data, tuple)
+    test = _made(workload.test_data) if tensors else workload.test_data
+    held = sum(map(bytes_of, test)) if isinstance(test, tuple) else 0
+    if tensors and len(data[0]) > workload.batch_size:
+        held += sum(map(bytes_of, data)) + len(data[0]) * torch.int64.itemsize
+    return held
 
 
 def prepare(
@@ -161,9 +184,7 @@ def one_batch(workload: Workload, *, whole: bool = False) -> Any:
     """A batch as large as a step's. Of a Dataset one sample is read, and the others are taken to be like it, unless
     the `whole` batch is asked for.
     """
-    data = workload.train_data
-    if callable(data) and not isinstance(data, (Dataset, tuple)):
-        data = data()
+    data = _made(workload.train_data)
     if isinstance(data, tuple):
         return tensors_of(data, workload.batch_size)  # a feed would copy them
     feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0, field="Workload.train_data")
@@ -180,4 +201,6 @@ def tensors_of(data: tuple, batch_size: int) -> tuple[torch.Tensor, ...]:
         raise InputError(str(error)) from error
     if not len(data[0]):
         raise InputError("Workload.train_data makes no batch: it holds 0 samples")
-    return tuple(tensor[:batch_size] for tensor in data)
+    if len(data[0]) <= batch_size:
+        return tuple(data)
+    return tuple(tensor[:batch_size].clone() for tensor in data)  # not the whole tensors' memory
