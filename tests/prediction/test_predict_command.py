@@ -116,12 +116,13 @@ slow = make(data=Slow())
 
 
 def test_the_memory_of_a_small_network_is_in_units_that_fit_it(job):
-    """692 weights and their gradients; for the backward pass 32 × (20 + 30 + 2) numbers, 32 labels of 8 bytes and
-    the sum of the labels' weights: 4 × (2 × 692 + 32 × 52 + 1) + 8 × 32 bytes.
+    """In the backward of the ReLU: 692 weights and the gradients of the last 62, 32 × 20 inputs and three times
+    32 × 30 numbers, the loss and its gradient: 4 × (692 + 62 + 32 × 20 + 3 × 32 × 30 + 2) bytes, with 32 labels of 8.
+    Beside them lie all the 320 × 20 numbers, labels, and their order: 320 × (4 × 20 + 8 + 8) bytes.
     """
     row = cli(job, "--on", "t4").stdout.splitlines()[1]
 
-    assert row.endswith("  12.5 kB")
+    assert row.endswith("  48.1 kB")
 
 
 def test_runs_of_a_gpu_are_set_against_the_prediction(job, tmp_path):

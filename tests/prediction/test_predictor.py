@@ -179,7 +179,7 @@ def test_a_job_too_large_for_a_card_is_said_not_to_fit():
     assert fits == {"rtx3060laptop": False, "rtx2080ti": False, "h200": True}
 
 
-def test_inference_is_faster_than_training_and_holds_the_weights_alone():
+def test_inference_is_faster_than_training_and_needs_less_memory():
     training, inference = (
         epochbench.predict(vgg16_bn(), on="rtx3090", precision="amp", training=some) for some in (True, False)
     )

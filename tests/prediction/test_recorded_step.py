@@ -81,8 +81,9 @@ def test_the_memory_of_a_perceptron_is_that_counted_by_hand():
     assert recording.memory.weight_bytes == weights
     assert recording.memory.gradient_bytes == weights
     assert recording.memory.optimizer_bytes == 2 * weights  # two moments
-    # The data, what the ReLU gives, the log of the softmax, the targets, and the mean's weight of the loss.
-    assert recording.memory.activation_bytes == 4 * 100 * 30 + 4 * 100 * 64 + 4 * 100 * 2 + 8 * 100 + 4
+    # In the ReLU's backward: its result, the gradients of that and of what it was given, and of the last layer.
+    data, last = 100 * (4 * 30 + 8), 4 * (64 * 2 + 2)
+    assert recording.memory.peak_bytes == 3 * weights + data + 3 * 4 * 100 * 64 + last + 2 * 4  # and of the loss
 
 
 def test_no_weight_is_allocated():
@@ -104,7 +105,9 @@ def test_a_frozen_backbone_has_no_gradients_and_keeps_no_activations():
 
     assert not found(recording, "convolution_weight")
     assert recording.memory.gradient_bytes == 4 * (8 * 36 * 2 + 2)
-    assert recording.memory.activation_bytes < 2 * 4 * 4 * 8 * 36
+    weights = recording.memory.gradient_bytes + 4 * (8 * 27 + 8)
+    # What the convolution gives is freed when the ReLU has read it.
+    assert recording.memory.peak_bytes == weights + 4 * (4 * 3 * 64 + 8) + 2 * 4 * 4 * 8 * 36
 
 
 def test_in_mixed_precision_products_move_halves_and_norms_do_not():

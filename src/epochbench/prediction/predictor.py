@@ -40,7 +40,9 @@ class Prediction:
     `limited_by`          compute, memory, launches (the host's), loader, or host: Python besides launching.
     `host_seconds`        of that Python a step, as measured here, beyond what ordinary networks have; None where it
                           could not be measured.
-    `memory_bytes`        weights, gradients, optimizer state and saved activations.
+    `memory_bytes`        the most at one time: weights, gradients, optimizer state, what is kept for the backward
+                          pass, what single operations need, the batch, and data that lie on the card. Without what
+                          torch's allocator holds beyond that, and the workspaces of cuDNN and cuBLAS.
     `unstarved_seconds`   of a step that does not wait for the loader.
     `fits`                whether that and CUDA's own 0.5 GB go into the card's memory.
     `card`, `precision`   of what it is predicted.
