@@ -178,12 +178,12 @@ def test_a_step_that_is_recorded_on_the_cpu_holds_as_much_there():
 
 
 class Checkpointed(nn.Module):
-    """(batch, 64) → (batch, 2): four parts, of which only what goes in is kept."""
+    """(batch, width) → (batch, 2): four parts, of which only what goes in is kept."""
 
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.parts = nn.ModuleList(chain(64, 2, 64) for _ in range(4))
-        self.head = nn.Linear(64, 2)
+        self.parts = nn.ModuleList(chain(width, 2, width) for _ in range(4))
+        self.head = nn.Linear(width, 2)
 
     def forward(self, inputs):
         for part in self.parts:
@@ -259,13 +259,22 @@ def allocated(workload, half):
         (lambda: chain(128, 4), torch.zeros(512, 128), None, torch.optim.Adam, None, 1e-4),
         # So many samples that what oneDNN packs for its products of halves is not at the peak.
         (lambda: chain(128, 4), torch.zeros(4096, 128), None, momentum, torch.bfloat16, 1e-4),
-        (Checkpointed, torch.zeros(512, 64), None, torch.optim.Adam, None, 1e-4),
+        (lambda: Checkpointed(64), torch.zeros(512, 64), None, torch.optim.Adam, None, 1e-4),
+        (lambda: Checkpointed(256), torch.zeros(8, 256), None, momentum, torch.bfloat16, 0.01),
         # The CPU's convolutions and attention hold a little of their own, which is not a card's.
         (small_cnn, torch.zeros(32, 3, 32, 32), None, torch.optim.Adam, None, 0.02),
         (Translating, torch.zeros(8, 32).long(), torch.zeros(8, 32).long(), torch.optim.Adam, None, 0.08),
         (frozen_resnet50, torch.zeros(4, 3, 128, 128), None, momentum, None, 0.08),
     ],
-    ids=["perceptron", "perceptron in halves", "checkpointed", "cnn", "transformer", "frozen resnet50"],
+    ids=[
+        "perceptron",
+        "perceptron in halves",
+        "checkpointed",
+        "checkpointed in halves",
+        "cnn",
+        "transformer",
+        "frozen resnet50",
+    ],
 )
 def test_the_peak_is_what_the_cpu_s_allocator_says(model, inputs, targets, optimizer, half, within):
     workload = workload_of(model, inputs, targets, optimizer=optimizer)
