@@ -128,6 +128,29 @@ def test_without_tensors_the_first_list_counts(batch, samples):
     assert length_of(batch) == samples
 
 
+def boxes(count):
+    return {"boxes": torch.zeros(count, 4), "labels": torch.zeros(count)}
+
+
+IMAGES = (torch.zeros(3, 8, 9), torch.zeros(3, 7, 5))
+
+
+@pytest.mark.parametrize(
+    ("batch", "samples"),
+    [
+        ((IMAGES, (boxes(1), boxes(6))), 2),
+        ([list(IMAGES), [boxes(4), boxes(4)]], 2),
+        ((IMAGES, (5, 8)), 2),
+        ((IMAGES, (torch.tensor(5), torch.tensor(8))), 2),
+        (([ROWS, ROWS[:, :1]], [ROWS, ROWS]), 4),  # two inputs and two targets of four samples
+        ([ROWS, ROWS[:, :1]], 4),
+        (([ROWS, ROWS], ROWS), 4),
+    ],
+)
+def test_a_list_of_images_with_a_list_of_their_boxes_counts_its_images(batch, samples):
+    assert length_of(batch) == samples
+
+
 def test_packed_sequences_count_as_sequences_and_stay_whole():
     """Of four sequences with 13 steps in all; torch wants their sizes on the CPU."""
     moved = training.to_device((packed(), ROWS), "meta")[0]

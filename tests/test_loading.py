@@ -3,12 +3,14 @@ from itertools import chain
 import pytest
 import torch
 from torch.utils.data import (
+    BatchSampler,
     DataLoader,
     Dataset,
     IterableDataset,
     RandomSampler,
     SubsetRandomSampler,
     TensorDataset,
+    get_worker_info,
 )
 
 from epochbench.batches import hash_batch
@@ -105,6 +107,84 @@ def test_the_samples_of_a_users_loader_are_those_that_it_draws(make, samples, ba
     assert (feed.samples, feed.batch_size) == (samples, batch_size)
     read = sum(len(batch) for batch in seen(feed, 1, feed.steps))
     assert feed.samples_in(feed.steps) == read
+
+
+class Images(Dataset):
+    """Of sizes that differ, with as many boxes as the image's number."""
+
+    def __len__(self):
+        return 7
+
+    def __getitem__(self, place):
+        return torch.zeros(3, 4 + place, 5), {"boxes": torch.zeros(place, 4)}
+
+
+def listed(samples):
+    return tuple(zip(*samples, strict=True))
+
+
+def time_first(samples):
+    """(13, batch, 2) and (batch,)"""
+    return torch.stack([torch.zeros(13, 2) for _ in samples], dim=1), torch.zeros(len(samples))
+
+
+class Words(IterableDataset):
+    """Eleven of them; of two processes one reads six and the other five."""
+
+    def __len__(self):
+        return 11
+
+    def __iter__(self):
+        info = get_worker_info()
+        return iter(range(11) if info is None else range(info.id, 11, info.num_workers))
+
+
+class Other(DataLoader):
+    """Gives something else than what was put together."""
+
+    def __iter__(self):
+        return map(list, super().__iter__())
+
+
+PLACES = BatchSampler([0, 1, 2, 3, 4, 5, 6], 3, drop_last=False)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    ("make", "by_step"),
+    [
+        (lambda **how: DataLoader(Images(), batch_size=2, collate_fn=listed, **how), [2, 4, 6, 7]),
+        (lambda **how: DataLoader(Images(), batch_size=4, collate_fn=time_first, drop_last=True, **how), [4]),
+        (lambda **how: DataLoader(Images(), batch_size=4, collate_fn=time_first, **how), [4, 7]),
+        (lambda **how: Other(Images(), batch_size=4, collate_fn=time_first, **how), [4, 7]),
+        (lambda **how: DataLoader(Images(), batch_sampler=PLACES, collate_fn=time_first, **how), [3, 6, 7]),
+        (lambda **how: DataLoader(Images(), batch_sampler=[[6], [0, 1]], collate_fn=listed, **how), [1, 3]),
+    ],
+    ids=["images", "dropped", "time first", "a loader of one's own", "a batch sampler", "lists of places"],
+)
+def test_the_samples_of_a_batch_are_those_that_were_put_together_whatever_its_shape(make, by_step, workers):
+    feed = feed_of(lambda: make(num_workers=workers))
+    counts = [feed.samples_in(step) for step, _ in enumerate(feed.epoch(1, feed.steps), 1)]
+    assert counts == by_step
+
+
+@pytest.mark.parametrize(("workers", "steps"), [(0, [4, 8, 11]), (2, [4, 8, 10, 11])])
+def test_the_short_batches_of_the_processes_that_read_a_stream_are_counted(workers, steps):
+    feed = feed_of(lambda: DataLoader(Words(), batch_size=4, collate_fn=time_first, num_workers=workers))
+    assert [feed.samples_in(step) for step, _ in enumerate(feed.epoch(1, 9), 1)] == steps
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_that_is_counted_is_left_as_it_is_and_gives_the_same(workers):
+    own = DataLoader(
+        TensorDataset(NUMBERS), batch_size=4, num_workers=workers, persistent_workers=workers > 0, pin_memory=False
+    )
+    before, collate = [batch[0].tolist() for batch in own], own.collate_fn
+    feed = feed_of(lambda: own)
+    assert seen(feed) == seen(feed) == before
+    assert feed.samples_in(3) == 10
+    assert own.collate_fn is collate
+    assert [batch[0].tolist() for batch in own] == before
 
 
 def test_a_generator_of_the_sampler_is_seeded_too():

@@ -96,6 +96,15 @@ def test_evaluation_weighs_a_short_batch_by_its_samples_and_counts_right_classes
     assert ready.model.training
 
 
+def test_evaluation_weighs_a_batch_by_the_samples_that_its_feed_counts():
+    """Of two sequences and of one, each of five steps: (5, batch) with losses of 4 and 1."""
+    batches = [(torch.full((5, 2), 2.0), torch.zeros(5, 2)), (torch.ones(5, 1), torch.zeros(5, 1))]
+    ready = training.start(make(model=lambda: nn.Linear(2, 2), loss=nn.MSELoss()), ARTICLE, "cpu", seed=0)
+    ready.forward = nn.Identity()
+    result = training.evaluate(ready, batches, samples_in=[0, 2, 3].__getitem__)
+    assert result.loss == pytest.approx((4 + 4 + 1) / 3)
+
+
 def test_evaluation_keeps_no_gradient_and_turns_dropout_off():
     ready = training.start(
         make(model=lambda: nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.9))), ARTICLE, "cpu", seed=0

@@ -72,12 +72,31 @@ def _attributes(part: Any) -> dict[str, Any] | None:
 
 
 def length_of(batch: Any) -> int:
-    """Samples in a batch: as many as the first tensor or array in it has, or the graphs of a batch of graphs.
+    """Samples in a batch of which nothing else tells: as many as the first tensor or array in it has, or the graphs
+    of a batch of graphs, or the images of a batch of lists (see `_in_lists`).
 
     Where there is none, the length of the first list or tuple of texts, numbers and the like; else 1.
     """
+    if (listed := _in_lists(batch)) is not None:
+        return listed
     first = next(_lengths(batch), None)
     return first if first is not None else next(_lengths_of_lists(batch), 1)
+
+
+def _in_lists(batch: Any) -> int | None:
+    """Samples of a batch of lists with one entry a sample, as `tuple(zip(*batch))` makes of images and their boxes.
+
+    All its parts are lists of the same length, and one is of tensors of the same rank. None of any other batch, and
+    where all the tensors are of one length, as of a model with several inputs.
+    """
+    lists = list(batch) if isinstance(batch, (tuple, list)) else []
+    if len(lists) < 2 or not all(isinstance(one, (tuple, list)) and len(one) == len(lists[0]) for one in lists):
+        return None
+    entries = next((one for one in lists if all(isinstance(part, torch.Tensor) for part in one)), ())
+    if len({part.ndim for part in entries}) != 1 or not entries[0].ndim:
+        return None
+    everywhere = [set(_lengths(one)) for one in lists]
+    return len(entries) if len(set().union(*everywhere)) > 1 or not all(everywhere) else None
 
 
 def _parts(batch: Any) -> list[Any]:

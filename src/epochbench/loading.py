@@ -18,6 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from epochbench.batches import hash_batch, length_of, map_leaves
 from epochbench.collating import ReusedBatches
+from epochbench.counting import counting
 from epochbench.errors import InputError
 from epochbench.workload import Data, check_tensors
 
@@ -25,7 +26,8 @@ from epochbench.workload import Data, check_tensors
 class Feed(Protocol):
     """`steps`, `samples` and `batch_size` of a whole epoch, and the batches of the first `steps` of epoch `number`.
 
-    `batch_size` is None where the user's own loader has none. `samples_in` speaks of an epoch that was read.
+    `batch_size` is None where the user's own loader has none. `samples_in` is how many samples the first steps of an
+    epoch have, of a loader of the user's own those of the epoch that was read last, as far as it was.
     `starts_workers` says that each epoch starts processes of the loader, which a cut epoch does in full.
     """
 
@@ -180,11 +182,13 @@ class LoaderFeed:
     samples: int = field(init=False)
     batch_size: int | None = field(init=False)
     starts_workers: bool = field(init=False)
+    _counting: DataLoader | None = field(init=False)
     _read: int = field(init=False, default=0)
     _given_before: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         self.counted = _knows_its_length(self.data)
+        self._counting = counting(self.data)
         self.steps = len(self.data)
         self.starts_workers = self.data.num_workers > 0
         sampler = self.data.batch_sampler if self.data.batch_size is None else self.data
@@ -197,8 +201,8 @@ class LoaderFeed:
 
     def epoch(self, number: int, steps: int) -> Iterator[Any]:
         self._read = given = 0
-        for batch in islice(self._batches(number), steps):
-            self._read += length_of(batch)
+        for samples, batch in islice(self._batches(number), steps):
+            self._read += samples
             given += 1
             self._given_before = True
             yield batch
@@ -209,9 +213,9 @@ class LoaderFeed:
         """Read an epoch to its end, where that takes no more than so many seconds, and take what it gave."""
         until = time.monotonic() + seconds
         steps = samples = 0
-        for batch in self._batches(1):
+        for count, _ in self._batches(1):
             steps += 1
-            samples += length_of(batch)
+            samples += count
             if time.monotonic() > until:
                 return
         self.take(steps, samples)
@@ -224,10 +228,21 @@ class LoaderFeed:
             raise InputError(f"{self.named} makes no batch, though its length is {self.steps}{more}")
         self.steps, self.samples, self.counted = steps, samples, True
 
-    def _batches(self, number: int) -> Iterator[Any]:
+    def _batches(self, number: int) -> Iterator[tuple[int, Any]]:
+        """(samples, batch) of the epoch. A batch of a loader that does not tell its samples is asked itself."""
         for generator in self._generators():
             generator.manual_seed(epoch_seed(self.seed, number))
-        return with_own_randomness(self.data, epoch_seed(self.seed, number))
+        loader = self.data if self._counting is None else self._counting
+        for place, given in enumerate(with_own_randomness(loader, epoch_seed(self.seed, number))):
+            samples, batch = (None, given) if self._counting is None else given
+            if samples is None:
+                by_place = self.batch_size is not None and _knows_its_length(self.data)
+                samples = self._in_batch(place) if by_place else length_of(batch)
+            yield samples, batch
+
+    def _in_batch(self, place: int) -> int:
+        """Samples in a batch of a loader that is as long as it says."""
+        return max(0, min(self.batch_size, self.samples - place * self.batch_size))  # type: ignore[operator]
 
     def _generators(self) -> list[torch.Generator]:
         batch_sampler = self.data.batch_sampler

@@ -189,10 +189,15 @@ class Evaluation:
 
 
 @torch.no_grad()
-def evaluate(training: Training, batches: Iterable[Any], on_step: Callable[[], None] = lambda: None) -> Evaluation:
+def evaluate(
+    training: Training,
+    batches: Iterable[Any],
+    on_step: Callable[[], None] = lambda: None,
+    samples_in: Callable[[int], int] | None = None,
+) -> Evaluation:
     """Evaluate on batches, in `eval()` mode; inputs and labels both on the model's device.
 
-    The sums stay on the device and are read once, at the end. The loss of a workload with its own `step` is the
+    `samples_in` is that of the feed that the batches come from; without it they are asked for their lengths. The sums stay on the device and are read once, at the end. The loss of a workload with its own `step` is the
     mean over the batches.
     """
     training.model.eval()
@@ -200,14 +205,14 @@ def evaluate(training: Training, batches: Iterable[Any], on_step: Callable[[], N
     right = torch.zeros((), device=training.device)
     classified = torch.zeros((), device=training.device)
     samples = 0
-    for batch in batches:
+    for step, batch in enumerate(batches, 1):
         batch = training.move(batch)
         if training.workload.step is not None:
             loss_sum += training.loss(batch).reshape(())
             samples += 1
         else:
             inputs, targets = pair(batch)
-            count = length_of(targets)
+            count = length_of(targets) if samples_in is None else samples_in(step) - samples
             summed = getattr(training.loss_function, "reduction", "mean") == "sum"
             with precisions.autocast(training.device, training.recipe.precision):
                 outputs = training.forward(inputs)

@@ -5,7 +5,8 @@ import time
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
 
 from epochbench import Workload
 from epochbench.loading import open_feed
@@ -31,12 +32,15 @@ class Simulated:
         self.seconds, self.apart, self.steps, self.pauses = seconds, apart, batches, pauses or {}
         self.now = 0.0
 
+    def samples_in(self, steps):
+        return steps * BATCH
+
     def epoch(self, number, steps):
         began = self.now
         if not self.num_workers:
             for place in range(steps):
                 self.now += self.pauses.get(place, self.seconds)
-                yield torch.zeros(BATCH)
+                yield torch.zeros(3)  # whose shape tells nothing
             return
         free = [began + self.apart * (worker + 1) for worker in range(self.num_workers)]
         given = [began] * (self.num_workers * self.prefetch_factor)
@@ -45,7 +49,7 @@ class Simulated:
             free[worker] = max(given[place], free[worker]) + self.seconds
             self.now = max(self.now, free[worker])
             given.append(self.now)
-            yield torch.zeros(BATCH)
+            yield torch.zeros(3)  # whose shape tells nothing
 
 
 @pytest.fixture
@@ -126,6 +130,32 @@ def slow_start(worker):
 
 def with_workers():
     return DataLoader(Rows(), BATCH, num_workers=2, worker_init_fn=slow_start)
+
+
+def test_a_sequence_batch_with_the_time_first_counts_its_sequences():
+    """Batches of six sequences of fifty steps; the prediction's rate is of sequences too."""
+    data = TensorDataset(torch.zeros(60, 50, 4), torch.zeros(60, dtype=torch.long))
+    workload = Workload(
+        name="sequences",
+        model=lambda: nn.GRU(4, 2),
+        train_data=lambda: DataLoader(data, batch_size=6, collate_fn=time_first),
+        step=lambda model, batch: nn.functional.cross_entropy(model(batch[0])[1][0], batch[1]),
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        batch_size=32,
+        epochs=1,
+    )
+    recording, steps, found = examine(workload, None)
+    feed = open_feed(workload.train_data, batch_size=32, device="cpu", seed=0)
+    began = time.perf_counter()
+    read = sum(batch[0].size(1) for number in range(20) for batch in feed.epoch(number, 10))
+    assert (recording.samples, steps) == (6, 10)
+    # Fifty steps for six sequences would be eight times the rate.
+    assert found.samples_per_second < 4 * read / (time.perf_counter() - began)
+
+
+def time_first(samples):
+    sequences, labels = default_collate(samples)
+    return sequences.transpose(0, 1), labels
 
 
 def test_a_data_set_is_read_by_whole_batches():

@@ -214,7 +214,7 @@ def _epoch(
         devices.seed_all(epoch_seed(task.seed, EVALUATION_ORDER))
         evaluated = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
         with _timed(epoch, "evaluation_seconds", task.device, clock):
-            result = evaluate(training, evaluated, progress.step)
+            result = evaluate(training, evaluated, progress.step, evaluation_feed.samples_in)
         epoch["evaluation_steps"] = min(todo.evaluation_steps, evaluation_feed.steps)
         outcome |= {"test_loss": result.loss, "accuracy": result.accuracy}
     return epoch, outcome

@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 
-from epochbench.batches import length_of
 from epochbench.loading import Feed, LoaderFeed
 
 LOADER_SECONDS = 1.0
@@ -58,10 +57,11 @@ def measure_loader(feed: Feed) -> LoaderRate:
     number, measured, first = 0, 0.0, None
     while first is None or (measured < LOADER_SECONDS and time.perf_counter() - first < LONGEST_SECONDS):
         epoch: list[Gap] = []
-        began = time.perf_counter()
-        for batch in feed.epoch(number, feed.steps):
+        read, began = 0, time.perf_counter()
+        for _ in feed.epoch(number, feed.steps):
             now = time.perf_counter()
-            epoch.append((max(1, length_of(batch)), now - began))
+            before, read = read, feed.samples_in(len(epoch) + 1)
+            epoch.append((max(1, read - before), now - began))
             measured += now - began if len(epoch) > ahead else 0.0
             first, began = first or now, now
             if measured >= LOADER_SECONDS or now - first >= LONGEST_SECONDS:

@@ -16,7 +16,6 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, default_collate
 
-from epochbench.batches import length_of
 from epochbench.checks import check_model, moved
 from epochbench.culprit import held
 from epochbench.errors import InputError
@@ -134,9 +133,9 @@ def prepare(
     is no tensor, a text say.
     """
     whole = values and device == "cpu"
-    batch = one_batch(workload, whole=whole)
+    batch, samples = one_batch(workload, whole=whole)
     if values and not whole and not all(isinstance(one, torch.Tensor) for one in tree_leaves(batch)):
-        batch = one_batch(workload, whole=True)
+        batch, samples = one_batch(workload, whole=True)
     model = moved(_make_model(workload, recorder), device).train(training)
     loss_function = workload.loss
     if isinstance(loss_function, nn.Module):
@@ -150,7 +149,7 @@ def prepare(
             outputs = model(inputs)
             return loss_function(outputs, targets) if training else outputs  # type: ignore[misc]
 
-    return model, loss_of, to_device(batch, device), length_of(batch)
+    return model, loss_of, to_device(batch, device), samples
 
 
 def _copied(workload: Workload) -> Any:
@@ -180,17 +179,20 @@ def _make_model(workload: Workload, recorder: OperationRecorder) -> nn.Module:
     return model
 
 
-def one_batch(workload: Workload, *, whole: bool = False) -> Any:
-    """A batch as large as a step's. Of a Dataset one sample is read, and the others are taken to be like it, unless
+def one_batch(workload: Workload, *, whole: bool = False) -> tuple[Any, int]:
+    """(a batch as large as a step's, its samples). Of a Dataset one sample is read, and the others are taken to be like it, unless
     the `whole` batch is asked for.
     """
     data = _made(workload.train_data)
     if isinstance(data, tuple):
-        return tensors_of(data, workload.batch_size)  # a feed would copy them
+        batch = tensors_of(data, workload.batch_size)  # a feed would copy them
+        return batch, len(batch[0])
     feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0, field="Workload.train_data")
     if whole or not isinstance(data, Dataset):
-        return next(iter(feed.epoch(0, 1)))
-    return default_collate([data[0]] * min(workload.batch_size, feed.samples))
+        batch = next(iter(feed.epoch(0, 1)))
+        return batch, feed.samples_in(1)
+    samples = min(workload.batch_size, feed.samples)
+    return default_collate([data[0]] * samples), samples
 
 
 def tensors_of(data: tuple, batch_size: int) -> tuple[torch.Tensor, ...]:
