@@ -197,8 +197,9 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate on batches, in `eval()` mode; inputs and labels both on the model's device.
 
-    `samples_in` is that of the feed that the batches come from; without it they are asked for their lengths. The sums stay on the device and are read once, at the end. The loss of a workload with its own `step` is the
-    mean over the batches.
+    `samples_in` is that of the feed that the batches come from; without it they are asked for their lengths. The sums
+    stay on the device and are read once, at the end. The loss of a workload with its own `step` is the mean over the
+    batches.
     """
     training.model.eval()
     loss_sum = torch.zeros((), device=training.device)

@@ -180,8 +180,8 @@ def _make_model(workload: Workload, recorder: OperationRecorder) -> nn.Module:
 
 
 def one_batch(workload: Workload, *, whole: bool = False) -> tuple[Any, int]:
-    """(a batch as large as a step's, its samples). Of a Dataset one sample is read, and the others are taken to be like it, unless
-    the `whole` batch is asked for.
+    """(a batch as large as a step's, its samples). Of a Dataset one sample is read, and the others are taken to be
+    like it, unless the `whole` batch is asked for.
     """
     data = _made(workload.train_data)
     if isinstance(data, tuple):
