@@ -186,6 +186,88 @@ def test_what_is_longer_in_every_step_counts_and_what_is_so_in_some_does_not():
     assert found.places == pytest.approx([0, 0, 0, 1, *[0] * 7])  # the 30th of 99
 
 
+def test_what_comes_in_every_fifth_step_is_the_mean_over_the_steps():
+    """50 ms in one of five places of the same name are 10 ms a step; as rare at random places they are nobody's."""
+    periodic = [with_one(0.05) if step % 5 == 4 else GAPS for step in range(30)]
+    found = beyond(periodic, [GAPS] * 30)
+    assert (found.seconds, found.places[3]) == (pytest.approx(0.01, rel=1e-2), 1)
+    assert found.low <= found.seconds <= found.high
+
+    at_random = [with_one(0.05, 7 * step % 100) if step % 5 == 4 else GAPS for step in range(30)]
+    assert beyond(at_random, [GAPS] * 30) == ORDINARY_TIME
+
+
+def test_on_a_busy_machine_what_is_longer_than_any_interruption_of_the_ordinary_network_counts():
+    """Interruptions of 4 ms, one a step everywhere; 20 ms in every fifth step are 4 ms a step."""
+    busy = [with_one(0.004, 11 * step % 100) for step in range(30)]
+    assert beyond(busy, busy) == ORDINARY_TIME
+    periodic = [with_one(0.02, 30, gaps) if step % 5 == 4 else gaps for step, gaps in enumerate(busy)]
+    assert beyond(periodic, busy).seconds == pytest.approx(0.004, rel=0.05)
+
+
+def test_what_every_fifth_step_does_with_operations_of_its_own_counts():
+    longer = [with_one(0.05) + GAPS if step % 5 == 4 else GAPS for step in range(30)]
+    assert beyond(longer, [GAPS] * 30).seconds == pytest.approx(0.01, rel=1e-2)
+
+
+def test_a_step_that_sleeps_now_and_then_has_the_mean_of_it():
+    steps = []
+
+    def now_and_then(model, batch):
+        steps.append(batch)
+        if len(steps) % 5 == 0:
+            time.sleep(5 * SLEEP)
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    found = record_with_host(workload_of(step=now_and_then, loss=None)).host
+    assert 0.8 * SLEEP < found.seconds < 2 * SLEEP
+
+
+def test_a_step_that_reads_its_loss_now_and_then_is_measured_until_it_does():
+    steps = []
+
+    def reading(model, batch):
+        steps.append(batch)
+        time.sleep(SLEEP)
+        loss = nn.functional.cross_entropy(model(batch[0]), batch[1])
+        if len(steps) % 10 == 0:
+            loss.item()
+        return loss
+
+    recording = record_with_host(workload_of(step=reading, loss=None))
+    assert recording.host.seconds > SLEEP * 0.99
+    assert recording.note.startswith("the host's own time is that of 7 steps, after which one failed (")
+
+
+def test_many_short_places_of_a_model_that_needs_values_are_summed():
+    """Twenty of 0.8 ms."""
+
+    class Often(nn.Linear):
+        def forward(self, inputs):
+            inputs = inputs + float(inputs.sum())
+            for _ in range(20):
+                time.sleep(0.0008)
+                inputs = inputs + 1
+            return super().forward(inputs)
+
+    found = record_with_host(workload_of(lambda: Often(20, 5))).host
+    assert found.waits
+    assert found.seconds > 20 * 0.0008 * 0.99
+
+
+def test_on_the_cpu_what_may_be_python_s_is_in_the_interval_and_said(monkeypatch):
+    """A hundred places of 20 ordinary gaps: 100 × 19 × 10 µs, of which cold caches may be the cause."""
+    gaps = [2e-4] * 100
+    assert host.not_told([gaps] * 3, [GAPS] * 3) == pytest.approx(0.019)
+    assert host.not_told([GAPS] * 3, [GAPS] * 3) == 0
+    assert host.not_told([with_one(2e-4)] * 3, [GAPS] * 3) == 0
+
+    monkeypatch.setattr(host, "not_told", lambda steps, ordinary: 0.019)
+    recording = record_with_host(workload_of(lambda: Converting(20, 5)))
+    assert recording.host.high > recording.host.low + 0.018
+    assert recording.note.endswith("of 19 ms more a step it is not known whether Python takes them of the host")
+
+
 def test_a_machine_or_a_clock_that_is_ten_times_slower_makes_no_host_time():
     slower = [10 * gap for gap in GAPS]
 
