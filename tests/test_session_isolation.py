@@ -96,6 +96,20 @@ def test_under_xdist_a_race_fails_in_one_line(tmp_path):
     assert not (tmp_path / "results").exists()
 
 
+def test_xdist_and_benchmark_only_are_refused_in_one_line_and_without_xdist_nothing_is(tmp_path):
+    pytest.importorskip("xdist")
+    (tmp_path / "bench_blobs.py").write_text("def test_one(benchmark):\n    benchmark(int)\n")
+    ran = run(tmp_path, "-n", "2", "--benchmark-only")
+    assert ran.code == pytest.ExitCode.USAGE_ERROR
+    said = [line for line in ran.output.splitlines() if line.strip()]
+    assert said == [
+        "ERROR: -n: timings of tests that run at the same time disturb each other; leave -n out with --benchmark-only"
+    ]
+    for options in (["-n", "0"], ["-p", "no:xdist"], []):
+        ran = run(tmp_path, "--benchmark-only", *options)
+        assert (ran.code, ran.outcomes) == (0, {"passed": 1}), ran.output
+
+
 def test_under_xdist_a_disabled_race_passes(tmp_path):
     pytest.importorskip("xdist")
     (tmp_path / "bench_blobs.py").write_text(SUITE)

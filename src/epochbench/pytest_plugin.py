@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from epochbench.errors import InputError
+from epochbench.names import names_in
 from epochbench.pytest_output import be_lenient, be_strict_again
 
 if TYPE_CHECKING:
@@ -91,6 +93,14 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     from epochbench import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Refuse pytest-xdist before pytest-benchmark speaks of an option that nobody gave."""
+    parallel = config.getoption("dist", "no") != "no" and not config.getoption("benchmark_disable", False)
+    if parallel and config.getoption("benchmark_only", False):
+        why = "timings of tests that run at the same time disturb each other"
+        raise pytest.UsageError(f"-n: {why}; leave -n out with --benchmark-only")
 
 
 @pytest.hookimpl(trylast=True)  # once there is a terminal
@@ -254,11 +264,17 @@ def _default_devices() -> list[str]:
 
 
 def _recipes(config: pytest.Config) -> list[str]:
-    return [name.strip() for name in config.getoption("race_recipes").split(",")]
+    try:
+        return names_in(config.getoption("race_recipes"))
+    except InputError as error:
+        raise pytest.UsageError(f"--race-recipes: {error}") from error
 
 
 def _devices(text: str) -> list[str]:
-    names = [name.strip() for name in text.split(",")]
+    try:
+        names = names_in(text)
+    except InputError as error:
+        raise _wrong(str(error)) from error
     for name in names:
         if not _DEVICE.fullmatch(name):
             raise _wrong(f"{name!r} is not a device; use cpu, cuda, cuda:1, mps or xpu")

@@ -6,6 +6,7 @@ import psutil
 import pytest
 import torch
 
+from epochbench import foreign_load
 from epochbench.measure import machine, surroundings
 
 THROTTLED = 0b1010
@@ -61,9 +62,9 @@ def test_only_an_nvidia_device_is_asked(monkeypatch):
 def test_the_share_of_others_is_busy_time_that_is_not_ours_over_all_there_was(monkeypatch):
     clock = iter([100.0, 110.0])
     busy, own = iter([50.0, 62.0]), iter([5.0, 9.0])
-    monkeypatch.setattr(surroundings.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(surroundings, "_busy_seconds", lambda: next(busy))
-    monkeypatch.setattr(surroundings, "_own_seconds", lambda: next(own))
+    monkeypatch.setattr(foreign_load.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(foreign_load, "_busy_seconds", lambda: next(busy))
+    monkeypatch.setattr(foreign_load, "_own_seconds", lambda: next(own))
     monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
     # of 10 s on 4 CPUs 12 s were busy, 4 s of them ours
     assert surroundings.Surroundings("cpu").facts() == {"other_cpu_share": pytest.approx(8 / 40)}

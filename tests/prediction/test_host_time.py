@@ -16,8 +16,9 @@ from epochbench.measure.contenders import Contender, Lane, RaceOptions
 from epochbench.measure.outcome import Outcome
 from epochbench.predicting import predictions
 from epochbench.prediction import host
+from epochbench.prediction.gaps import beyond
 from epochbench.prediction.hardware import load_hardware
-from epochbench.prediction.host import beyond, record_with_host
+from epochbench.prediction.host import record_with_host
 from epochbench.prediction.predictor import loading_of, predict_recording
 from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, OperationRecorder
 from epochbench.prediction.workloads import prepare, record

@@ -8,8 +8,9 @@ from typer.testing import CliRunner
 
 import epochbench
 from epochbench.cli import app
-from epochbench.prediction import loader
+from epochbench.prediction import loader, races
 from epochbench.prediction.hardware import KNOWN
+from epochbench.running import find_workload
 from tests.runfiles import make_run
 
 JOB = """
@@ -180,6 +181,9 @@ def test_a_recipe_s_name_in_a_run_cannot_steer_the_terminal(job, tmp_path):
         (["--on", "rtx3099"], ["--on: 'rtx3099' is no known card; near it: rtx3090, ", "--hardware"]),
         (["--on", "foo"], ["--on: 'foo' is no known card; `epochbench predict` without --on", "--hardware"]),
         (["--on", ""], ["--on: '' is no known card"]),
+        (["--on", "t4,"], ["--on: 't4,' has nothing before or after a comma; leave that comma out"]),
+        (["--on", "t4,,l4"], ["--on: 't4,,l4' has nothing before or after a comma"]),
+        (["--price", "t4=0.35,"], ["--price: 't4=0.35,' has nothing before or after a comma"]),
         (["--price", "foo=1"], ["--price: 'foo' is no known card; `epochbench predict` without --on"]),
         (["--price", "t4=1,Tesla T4=2"], ["--price: t4 is named twice"]),
         (["--precision", "int8"], ["'int8'", "fp32, tf32"]),
@@ -255,3 +259,20 @@ def test_every_workload_that_cannot_be_predicted_is_named(tmp_path, job):
 
     refused(result, "epochbench: first: Workload.train_data is an IterableDataset")
     assert "note: second: Workload.train_data is an IterableDataset" in result.stdout
+
+
+@pytest.mark.parametrize(("others", "said"), [(0.35, True), (0.10, False)])
+def test_the_load_of_others_while_it_measured_is_said_as_of_a_race(job, monkeypatch, others, said):
+    """Above a tenth of the CPUs, in the words of the report."""
+    monkeypatch.setattr("epochbench.foreign_load.ForeignLoad.share", lambda self: others)
+    result = cli(job, "--on", "t4")
+    words = "other processes took up to 35% of the CPUs while the host and the loader were timed here"
+    assert result.output.count(words) == said
+    assert ("other processes" in result.output) == said
+    assert (epochbench.predict(find_workload(job), "t4").note or "").startswith(words) == said
+    noted = races.predict_race(unheard, None, None, workload=find_workload(job), loading_seconds=None, devices={})
+    assert {(one["note"] or "").startswith(words) for one in noted} == {said}
+
+
+def unheard(message):
+    """Nobody listens."""

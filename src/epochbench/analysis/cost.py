@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from epochbench.analysis.sides import finite
 from epochbench.errors import InputError
+from epochbench.names import names_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,10 +24,14 @@ COSTS = (("baseline", "baseline_job_seconds", "baseline_job_cost"), ("device", "
 def parse_prices(text: str) -> Prices:
     """ "cpu=0.20,CUDA=0.35" → {"cpu": 0.2, "cuda": 0.35}, prices of an hour. Raises InputError naming the part."""
     prices: Prices = {}
-    for part in text.split(","):
+    try:
+        parts = names_in(text)
+    except InputError as error:
+        raise InputError(f"--price: {error}") from error
+    for part in parts:
         device, equals, number = (piece.strip().lower() for piece in part.partition("="))
         if not (device and equals and number):
-            raise InputError(f"--price: {part.strip()!r} is no device=price; write it as in cpu=0.20,cuda=0.35")
+            raise InputError(f"--price: {part!r} is no device=price; write it as in cpu=0.20,cuda=0.35")
         try:
             price = float(number)
         except ValueError as error:

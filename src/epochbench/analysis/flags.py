@@ -7,9 +7,10 @@ from typing import Any
 
 from epochbench.analysis.gate import learning_not_judged
 from epochbench.analysis.sides import Row, Side, mean
+from epochbench.foreign_load import other_load
 
 SPREADS = (0.25, 0.10)
-SLOW_FIRST, SLOPE, OTHER_LOAD = 1.2, 1.1, 0.10
+SLOW_FIRST, SLOPE = 1.2, 1.1
 FEWEST_EPOCHS = 3
 LONGEST_SECONDS = 1e12
 """A file may hold anything; sums of such times still fit a float."""
@@ -95,9 +96,8 @@ def _unreadable(rows: list[Row]) -> str | None:
 
 def _surroundings(rows: list[Row]) -> list[str]:
     found = []
-    shares = [share for share in _known(rows, "other_cpu_share") if share > OTHER_LOAD]
-    if shares:
-        found.append(f"other processes took up to {max(shares):.0%} of the CPUs")
+    if (load := other_load(_known(rows, "other_cpu_share"))) is not None:
+        found.append(load)
     held = sorted({word for words in _known(rows, "throttled") for word in words})
     if held:
         found.append(f"the GPU's clock was held down: {', '.join(held)}")

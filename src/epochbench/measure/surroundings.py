@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from typing import Any
 
-import psutil
 import torch
+
+from epochbench.foreign_load import ForeignLoad
 
 _THROTTLES = {
     "nvmlClocksThrottleReasonHwThermalSlowdown": "hardware thermal slowdown",
@@ -24,8 +24,7 @@ class Surroundings:
 
     def __init__(self, device: str) -> None:
         self._nvml = Nvml.open(device)
-        self._began = time.monotonic()
-        self._busy, self._own = _busy_seconds(), _own_seconds()
+        self._load = ForeignLoad()
         self._throttled: set[str] = set()
         self._strangers = 0
 
@@ -37,9 +36,7 @@ class Surroundings:
     def facts(self) -> dict[str, Any]:
         """`other_cpu_share`: the CPU time that others took, of all that there was, 0 to 1."""
         self.sample()
-        available = (time.monotonic() - self._began) * (psutil.cpu_count() or 1)
-        others = (_busy_seconds() - self._busy) - (_own_seconds() - self._own)
-        facts: dict[str, Any] = {"other_cpu_share": min(1.0, max(0.0, others / available)) if available else None}
+        facts: dict[str, Any] = {"other_cpu_share": self._load.share()}
         if self._nvml is not None:
             facts |= {"throttled": sorted(self._throttled), "foreign_gpu_processes": self._strangers}
             self._nvml.close()
@@ -91,22 +88,3 @@ class Nvml:
     def close(self) -> None:
         with suppress(self._library.NVMLError):
             self._library.nvmlShutdown()
-
-
-def _busy_seconds() -> float:
-    """CPU seconds that all processes of the system took since it started."""
-    times = psutil.cpu_times()
-    idle = times.idle + getattr(times, "iowait", 0.0)
-    # Linux counts guests in user and nice already.
-    guests = getattr(times, "guest", 0.0) + getattr(times, "guest_nice", 0.0)
-    return sum(times) - idle - guests
-
-
-def _own_seconds() -> float:
-    """CPU seconds of this process and its children, those that ended included."""
-    own = psutil.Process()
-    total = sum(own.cpu_times()[:4])
-    for child in own.children(recursive=True):
-        with suppress(psutil.Error):
-            total += sum(child.cpu_times()[:2])
-    return total

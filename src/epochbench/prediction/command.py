@@ -10,9 +10,11 @@ from statistics import median
 import torch
 
 from epochbench.errors import InputError
+from epochbench.foreign_load import ForeignLoad
 from epochbench.loading import open_feed
+from epochbench.names import names_in
 from epochbench.prediction.hardware import Hardware, card_of_device, find_card, load_hardware
-from epochbench.prediction.host import record_with_host
+from epochbench.prediction.host import record_with_host, with_host, with_load
 from epochbench.prediction.loader import LoaderRate, loaded_at, measure_loader
 from epochbench.prediction.measured import measured_steps
 from epochbench.prediction.predictor import (
@@ -24,7 +26,7 @@ from epochbench.prediction.predictor import (
     predict_recording,
 )
 from epochbench.prediction.recorder import Recording
-from epochbench.prediction.workloads import under_its_name
+from epochbench.prediction.workloads import record, under_its_name
 from epochbench.recipe import ARTICLE
 from epochbench.records.store import Results
 from epochbench.unknown import UNKNOWN, says_nothing
@@ -50,11 +52,7 @@ def print_predictions(
 ) -> None:
     """Print a row a workload and card. Raises InputError, also for a price of a card that is not asked for."""
     known = load_hardware(hardware)
-    named = (
-        [_card("--on", name.strip(), known) for name in on.removesuffix(",").split(",")]
-        if on is not None
-        else known.values()
-    )
+    named = _cards("--on", on, known) if on is not None else known.values()
     cards = list({card.card: card for card in named}.values())
     priced: dict[str, float] = {}
     for name, price in prices.items():
@@ -66,6 +64,7 @@ def print_predictions(
         raise InputError(f"--price: {unasked[0]} is none of the cards that --on names")
     rows, failed = [], []
     for workload in workloads:
+        load = ForeignLoad()
         try:
             recording, steps, loader = examine(workload, half_type(precision))
             evaluation = None
@@ -74,6 +73,7 @@ def print_predictions(
         except InputError as error:
             failed.append(under_its_name(workload, error))
             continue
+        recording = with_load(recording, load)
         if recording.note:
             say(f"note: {workload.name}: {recording.note}")
         if recording.host is not None and recording.host.seconds:
@@ -110,6 +110,14 @@ def print_predictions(
     )
 
 
+def _cards(option: str, text: str, known: dict[str, Hardware]) -> list[Hardware]:
+    try:
+        names = names_in(text)
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from error
+    return [_card(option, name, known) for name in names]
+
+
 def _card(option: str, name: str, known: dict[str, Hardware]) -> Hardware:
     try:
         return find_card(name, known)
@@ -123,7 +131,7 @@ def examine(
     """(a recorded step, of the evaluation without `training`; such steps in the whole job; the rate of its loader
     here, None where none runs).
     """
-    recording = record_with_host(workload, half, training=training)
+    recording = with_host(workload, record(workload, half, training=training), training=training)
     data = workload.train_data if training else workload.test_data
     if isinstance(data, tuple):
         return recording, math.ceil(len(data[0]) / workload.batch_size) * workload.epochs, None
@@ -185,6 +193,8 @@ def print_check(
         asked = (measured.workload, half_type(measured.precision))
         if asked not in recorded:
             recorded[asked] = record_with_host(by_name[measured.workload], asked[1])
+            if recorded[asked].note:
+                say(f"note: {measured.workload}: {recorded[asked].note}")
         loading = measured.loading_seconds
         # What a GPU waited for processes of a loader is what its step did not hide.
         beside = measured.loading.startswith("beside")

@@ -19,15 +19,12 @@ counts that is long in every step, or in more of them than what interrupts the o
 
 from __future__ import annotations
 
-import math
 import random
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import pairwise
-from statistics import fmean, median
 from typing import Any
 
 import numpy
@@ -39,28 +36,17 @@ from torch.utils._pytree import tree_leaves
 from epochbench import devices
 from epochbench.batches import map_leaves
 from epochbench.errors import InputError, type_and_text
-from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, OperationRecorder, Recording, on_meta
+from epochbench.foreign_load import ForeignLoad
+from epochbench.prediction.gaps import STRETCHES, Gaps, beyond, not_told
+from epochbench.prediction.recorder import HostTime, OperationRecorder, Recording, on_meta
 from epochbench.prediction.workloads import prepare, record
 from epochbench.workload import Workload
 
 STEPS, FEWEST_STEPS, LONGEST_SECONDS = 30, 2, 3.0
-"""What comes in every tenth step comes three times in so many; what is rarer than that is not seen."""
-STRETCHES = 5
-"""The smallest and the largest of five hold their median in 15 of 16 cases, whatever the distribution."""
-BY_CHANCE = 1e-3
-"""How likely it may be that interruptions alone make a place long as often as it was, in one of all places."""
-LONG, MEAN_LONG, LONG_ON_CPU = 8.0, 2.0, 30.0
-"""Times as long as the ordinary network's mean gap a gap may be, and the mean of the others: of 82 networks of
-torchvision and timm, on two busy cores, all gaps had means of 0.56 to 1.14. Where an operation has computed, Python
-comes back to cold caches: on the CPU a gap was up to 65 times as long, and the mean 4 times; it is not looked at."""
-ALLOWED, ALLOWED_EACH, ALLOWED_ON_CPU = 40.0, 0.05, 4.0
-"""Of such mean gaps, what all the longer ones of a step may hold, and more for each operation, since autograd looks
-through the whole graph before its first one. Those 82 networks had up to 43% of it. On the CPU so many times that."""
+"""What comes in every tenth step comes three times in so many; what is rarer than that is not seen. Slow steps take
+twice as long until there are STRETCHES of them: of two one place may be interrupted in both."""
 KEPT_BYTES, MOST_KEPT = 256e6, 8
 """What a batch's tensors take, which is cut to that, and how much more of it one that cannot be cut may take."""
-
-Gaps = list[float]
-"""Seconds of the host before each operation of a step, and after the last one."""
 
 
 class HostClock(TorchDispatchMode):
@@ -98,7 +84,19 @@ class HostClock(TorchDispatchMode):
 
 def record_with_host(workload: Workload, half: torch.dtype | None = None, *, training: bool = True) -> Recording:
     """A step as `record` makes it, with the host's own time. Raises InputError, as it does."""
-    return with_host(workload, record(workload, half, training=training), training=training)
+    load = ForeignLoad()
+    return with_load(with_host(workload, record(workload, half, training=training), training=training), load)
+
+
+def with_load(recording: Recording, load: ForeignLoad) -> Recording:
+    """The recording with a note of what others took of the CPUs while the host's time and the loader's rate were
+    measured, where it is as much as is said of a race.
+    """
+    words = load.in_words()
+    if words is None:
+        return recording
+    said = f"{words} while the host and the loader were timed here, so that both may be faster"
+    return replace(recording, note="; ".join(filter(None, (recording.note, said))))
 
 
 def with_host(workload: Workload, recording: Recording, *, training: bool = True) -> Recording:
@@ -169,7 +167,10 @@ def _turns(step: Callable[[], Gaps], ordinary: Callable[[], Gaps]) -> tuple[list
     step()
     ordinary()
     steps, usual, began = [], [], time.perf_counter()
-    while len(steps) < STEPS and (len(steps) < FEWEST_STEPS or time.perf_counter() - began < LONGEST_SECONDS):
+    while len(steps) < STEPS:
+        longest = LONGEST_SECONDS * (2 if len(steps) < STRETCHES else 1)
+        if len(steps) >= FEWEST_STEPS and time.perf_counter() - began >= longest:
+            break
         usual.append(ordinary())
         try:
             steps.append(step())
@@ -196,114 +197,6 @@ def _of_more_samples(fewer: HostTime, more: HostTime, times: float) -> HostTime:
         low=more.low + times * max(0.0, more.low - fewer.high),
         high=more.high + times * max(0.0, more.high - fewer.low),
     )
-
-
-def beyond(steps: list[Gaps], ordinary: list[Gaps], *, waits: bool = False) -> HostTime:
-    """What the gaps of some steps hold beyond ordinary ones, from the gaps of as many steps of the ordinary network.
-
-    Where the operations differ from step to step the longest gap is held against the longest, and so on. If nothing
-    is in all of the steps then, those of equal length are looked at by themselves.
-    """
-    most = max(map(len, steps))
-    if most == min(map(len, steps)):
-        return _beyond(steps, ordinary, waits)
-    ranked = [sorted(gaps, reverse=True) + [0.0] * (most - len(gaps)) for gaps in steps]
-    if (found := _beyond(ranked, ordinary, waits, by_rank=True)).seconds:
-        return found
-    groups = [[gaps for gaps in steps if len(gaps) == length] for length in sorted(set(map(len, steps)))]
-    groups = [group for group in groups if len(group) > 1]  # of one alone no interruption is told apart
-    return _mean([(len(group), _beyond(group, ordinary, waits)) for group in groups])
-
-
-def _mean(found: list[tuple[int, HostTime]]) -> HostTime:
-    """That of all steps, from how many they are and what each of them has."""
-    found = [(count, one) for count, one in found if count]
-    of_all = sum(count for count, _ in found)
-    if not any(one.seconds for _, one in found):
-        return ORDINARY_TIME
-    low, seconds, high = (
-        math.fsum(count * getattr(one, name) for count, one in found) / of_all for name in ("low", "seconds", "high")
-    )
-    longest = max(found, key=lambda of: of[0] * of[1].seconds)[1]
-    return replace(longest, low=low, seconds=seconds, high=high)
-
-
-def _beyond(steps: list[Gaps], ordinary: list[Gaps], waits: bool, *, by_rank: bool = False) -> HostTime:
-    """The same for steps of as many gaps each.
-
-    What is in all steps is as long as in the step where it was shortest, to tell whether there is any: another
-    process interrupts a place in some steps, Python is in all. It takes the median of the steps then, and what is in
-    some of them takes their mean.
-    """
-    usual, shortest, most = fmean(_shortest(ordinary)), _shortest(steps), len(steps[0])
-    long = usual * (LONG_ON_CPU if waits else LONG)
-    held = {place: gap for place, gap in enumerate(shortest) if gap > long}
-    others = [gap for gap in shortest if gap <= long]
-    if others and fmean(others) > MEAN_LONG * usual and not waits:
-        held = dict(enumerate(shortest))
-    some = {} if by_rank else _in_some(steps, ordinary, long, usual)
-    held |= some
-    if sum(held.values()) - usual * len(held) <= _allowed(usual, most, waits):
-        return ORDINARY_TIME
-
-    def beyond_usual(steps: list[Gaps]) -> float:
-        typical = (fmean if place in some else median for place in held)
-        return sum(of([gaps[place] for gaps in steps]) - usual for of, place in zip(typical, held, strict=True))
-
-    places = [0.0] * (PLACES + 1)
-    for place, gap in held.items():
-        places[place * PLACES // max(1, most - 1)] += max(0.0, gap - usual)
-    shares = tuple(one / sum(places) for one in places)
-    number = min(STRETCHES, len(steps))
-    edges = [place * len(steps) // number for place in range(number + 1)]
-    found = [beyond_usual(steps[low:high]) for low, high in pairwise(edges)]
-    seconds = beyond_usual(steps)
-    low, high = max(0.0, min(seconds, *found)), max(seconds, *found)
-    return HostTime(seconds=seconds, low=low, high=high, places=shares, waits=waits)
-
-
-def _allowed(usual: float, places: int, waits: bool) -> float:
-    """Seconds that the longer gaps of an ordinary step may hold."""
-    return usual * (ALLOWED + ALLOWED_EACH * places) * (ALLOWED_ON_CPU if waits else 1.0)
-
-
-def _in_some(steps: list[Gaps], ordinary: list[Gaps], long: float, usual: float) -> dict[int, float]:
-    """Place → its mean gap, of those that are longer by that in more of the steps than interruptions make so; or
-    longer by more than any interruption of the ordinary network.
-
-    How often these come in a second is seen at the ordinary network, and at the places that are so in one step
-    alone. At one place they are Poisson's then, whose tail is bounded as by Chernoff: exp(k − μ) (μ / k)^k.
-    """
-    base, shortest = _shortest(ordinary), _shortest(steps)
-    added = [gap - least for gaps in ordinary for least, gap in zip(base, gaps, strict=True)]
-    found = {}
-    for bound in (long, max(long, *added)):
-        hits = [sum(gaps[place] > least + bound for gaps in steps) for place, least in enumerate(shortest)]
-        watched = sum(least for least, count in zip(shortest, hits, strict=True) if count < 2) * len(steps)
-        seen = sum(one > bound for one in added) + hits.count(1)
-        rate = (seen + 1) / (sum(base) * len(ordinary) + watched)
-        for place, count in enumerate(hits):
-            expected = rate * len(steps) * max(usual, shortest[place])
-            chance = math.exp(count - expected) * (expected / count) ** count if count > expected else 1.0
-            if chance * len(hits) < BY_CHANCE:
-                found[place] = fmean(gaps[place] for gaps in steps)
-    return found
-
-
-def not_told(steps: list[Gaps], ordinary: list[Gaps]) -> float:
-    """Seconds of a step on the CPU that are in gaps too long for most, and too short to be Python's for sure.
-
-    0 where there are no more of them than in ordinary networks.
-    """
-    usual = fmean(_shortest(ordinary))
-    if len(set(map(len, steps))) > 1:
-        return 0.0
-    some = [gap - usual for gap in _shortest(steps) if LONG * usual < gap <= LONG_ON_CPU * usual]
-    return math.fsum(some) if math.fsum(some) > _allowed(usual, len(steps[0]), True) else 0.0
-
-
-def _shortest(steps: list[Gaps]) -> Gaps:
-    return list(map(min, zip(*steps, strict=True)))
 
 
 def _step_of(workload: Workload, device: str, training: bool) -> tuple[Callable[[Any], Gaps], Any]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from epochbench.foreign_load import ForeignLoad
 from epochbench.loading import open_feed
 from epochbench.prediction.hardware import Hardware, card_of_device, load_hardware
-from epochbench.prediction.host import with_host
+from epochbench.prediction.host import with_host, with_load
 from epochbench.prediction.loader import LoaderRate, loaded_at, loads_beside, measure_loader
 from epochbench.prediction.predictor import computes, loading_of, predict_evaluation, predict_recording
 from epochbench.prediction.recorder import Recording
@@ -36,6 +37,7 @@ def predict_race(
     Emits, as `fields` of a message, the same without the host's own time, before that is measured: what a step of the
     user's does a second time, or for how long, is not known.
     """
+    load = ForeignLoad()
     step, evaluation = record(workload), None
     if workload.test_data is not None:
         evaluation = record(workload, training=False)
@@ -62,6 +64,7 @@ def predict_race(
     step = with_host(workload, step)
     if evaluation is not None:
         evaluation = with_host(workload, evaluation, training=False)
+    step = with_load(step, load)
     return fields()
 
 
