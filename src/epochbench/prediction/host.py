@@ -178,7 +178,7 @@ def _turns(step: Callable[[], Gaps], ordinary: Callable[[], Gaps]) -> tuple[list
             # A step that reads its loss now and then fails on meta only there.
             if len(steps) < STRETCHES:
                 raise
-            return steps, usual, " ".join(f"{type(error).__name__}: {error}".split())[:100]
+            return steps, usual, type_and_text(error)[:100]
     return steps, usual, None
 
 
