@@ -42,8 +42,8 @@ from epochbench.prediction.recorder import HostTime, OperationRecorder, Recordin
 from epochbench.prediction.workloads import prepare, record
 from epochbench.workload import Workload
 
-STEPS, FEWEST_STEPS, LONGEST_SECONDS = 30, 2, 3.0
-"""What comes in every tenth step comes three times in so many; what is rarer than that is not seen. Slow steps take
+STEPS, FEWEST_STEPS, LONGEST_SECONDS = 20, 2, 1.5
+"""What comes in every fifth step comes four times in so many; what is much rarer is not seen. Slow steps take
 twice as long until there are STRETCHES of them: of two one place may be interrupted in both."""
 KEPT_BYTES, MOST_KEPT = 256e6, 8
 """What a batch's tensors take, which is cut to that, and how much more of it one that cannot be cut may take."""
