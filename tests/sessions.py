@@ -200,9 +200,9 @@ def of(records, kind, **fields):
 
 def wait_until(true, seconds=60.0):
     deadline = time.monotonic() + seconds
-    while not true() and time.monotonic() < deadline:
+    while not (found := true()) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return true()
+    return found
 
 
 def is_gone(pid):

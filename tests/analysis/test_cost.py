@@ -53,11 +53,11 @@ def test_prices_are_read_by_device_with_spaces_and_a_price_of_nothing():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "'' is no device=price"),
+        ("", "'cpu=1,' has nothing before or after a comma"),
         ("cpu", "'cpu' is no device=price"),
         ("cpu=", "'cpu=' is no device=price"),
         ("=1", "'=1' is no device=price"),
-        ("cpu=1,", "'' is no device=price"),
+        ("cpu=1,", "'cpu=1,' has nothing before or after a comma"),
         ("cpu=0,20", "'20' is no device=price"),
         ("cpu=1=2", "cpu: '1=2' is no number"),
         ("cpu=cheap", "cpu: 'cheap' is no number"),
