@@ -1,4 +1,4 @@
-from itertools import chain
+from itertools import chain, islice
 
 import pytest
 import torch
@@ -146,6 +146,24 @@ class Other(DataLoader):
         return map(list, super().__iter__())
 
 
+class AtOnce(Images):
+    """Gives the numbers of a batch in one tensor each, put together by itself."""
+
+    def __getitems__(self, places):
+        return [torch.tensor(places), torch.tensor(places)]
+
+
+class Unreadable(Images):
+    """Every third image is none."""
+
+    def __getitem__(self, place):
+        return None if place % 3 == 0 else super().__getitem__(place)
+
+
+def readable(samples):
+    return listed([sample for sample in samples if sample is not None])
+
+
 PLACES = BatchSampler([0, 1, 2, 3, 4, 5, 6], 3, drop_last=False)
 
 
@@ -159,8 +177,21 @@ PLACES = BatchSampler([0, 1, 2, 3, 4, 5, 6], 3, drop_last=False)
         (lambda **how: Other(Images(), batch_size=4, collate_fn=time_first, **how), [4, 7]),
         (lambda **how: DataLoader(Images(), batch_sampler=PLACES, collate_fn=time_first, **how), [3, 6, 7]),
         (lambda **how: DataLoader(Images(), batch_sampler=[[6], [0, 1]], collate_fn=listed, **how), [1, 3]),
+        (lambda **how: DataLoader(AtOnce(), batch_size=4, collate_fn=list, **how), [4, 7]),
+        (lambda **how: DataLoader(AtOnce(), batch_sampler=PLACES, collate_fn=list, **how), [3, 6, 7]),
+        (lambda **how: DataLoader(Unreadable(), batch_size=4, collate_fn=readable, **how), [2, 4]),
     ],
-    ids=["images", "dropped", "time first", "a loader of one's own", "a batch sampler", "lists of places"],
+    ids=[
+        "images",
+        "dropped",
+        "time first",
+        "a loader of one's own",
+        "a batch sampler",
+        "lists of places",
+        "put together by the data set",
+        "the same by a batch sampler",
+        "some left out",
+    ],
 )
 def test_the_samples_of_a_batch_are_those_that_were_put_together_whatever_its_shape(make, by_step, workers):
     feed = feed_of(lambda: make(num_workers=workers))
@@ -310,6 +341,43 @@ def test_a_loader_has_the_length_that_an_epoch_of_it_gave(make, said, read):
     assert (counted.steps, counted.samples) == said
     counted.count(60)
     assert (counted.steps, counted.samples) == read
+
+
+class Understated(Stream):
+    def __len__(self):
+        return 4
+
+
+class Fewer(DataLoader):
+    """Says fewer batches than it gives."""
+
+    def __len__(self):
+        return 2
+
+
+class Stopped(DataLoader):
+    """Gives two batches, and says that they are three."""
+
+    def __iter__(self):
+        return islice(super().__iter__(), 2)
+
+
+@pytest.mark.filterwarnings("ignore:Length of IterableDataset")
+@pytest.mark.parametrize(
+    ("make", "said", "read"),
+    [
+        (lambda: DataLoader(Understated(), batch_size=2), 2, (5, 10)),
+        (lambda: Fewer(TensorDataset(NUMBERS), batch_size=4), 2, (3, 10)),
+        (lambda: Stopped(TensorDataset(NUMBERS), batch_size=4), 3, (2, 8)),
+    ],
+    ids=["a data set that says too little", "a loader that says too little", "a loader that gives too little"],
+)
+def test_a_loader_whose_length_may_be_anybodys_word_is_counted_to_its_end(make, said, read):
+    feed = feed_of(make)
+    seen(feed, 1, 2)
+    assert (feed.steps, feed.counted) == (said, False)
+    feed.count(60)
+    assert (feed.steps, feed.samples) == read
 
 
 def test_a_loader_that_is_too_long_to_count_keeps_what_it_says():

@@ -18,9 +18,11 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from epochbench.batches import hash_batch, length_of, map_leaves
 from epochbench.collating import ReusedBatches
-from epochbench.counting import counting
+from epochbench.counting import counting, has_own
 from epochbench.errors import InputError
 from epochbench.workload import Data, check_tensors
+
+_WHAT_IT_GIVES = ("__iter__", "_get_iterator", "__len__")
 
 
 class Feed(Protocol):
@@ -187,7 +189,7 @@ class LoaderFeed:
     _given_before: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
-        self.counted = _knows_its_length(self.data)
+        self.counted = _knows_its_length(self.data) and has_own(self.data, *_WHAT_IT_GIVES)
         self._counting = counting(self.data)
         self.steps = len(self.data)
         self.starts_workers = self.data.num_workers > 0
@@ -206,8 +208,10 @@ class LoaderFeed:
             given += 1
             self._given_before = True
             yield batch
-        if given < steps or (given == self.steps and not self.counted):
+        if given < steps:
             self.take(given, self._read)
+        elif given == self.steps and not self.counted:  # there may be more, which nobody has waited for
+            self.samples = self._read
 
     def count(self, seconds: float) -> None:
         """Read an epoch to its end, where that takes no more than so many seconds, and take what it gave."""

@@ -196,6 +196,40 @@ def test_a_batch_size_cannot_be_set_over_a_loader_of_the_users_own():
     assert prepare_here(train_data=Read(), batch_size_was_set=True)["steps_per_epoch"] == 3
 
 
+class LastOfEach(nn.Linear):
+    """Of sequences with time first, (time, batch, 3) → (batch, 2)."""
+
+    def forward(self, sequences):
+        return super().forward(sequences[-1])
+
+
+class Product(nn.Linear):
+    def forward(self, rows):
+        return torch.sparse.mm(rows, self.weight.t())
+
+
+def time_first(samples):
+    inputs, labels = zip(*samples, strict=True)
+    return torch.stack([row.expand(5, 3) for row in inputs], dim=1), torch.stack(labels)
+
+
+def sparse_rows(samples):
+    inputs, labels = zip(*samples, strict=True)
+    return torch.stack(inputs).to_sparse(), torch.stack(labels)
+
+
+@pytest.mark.parametrize(("model", "collate"), [(LastOfEach, time_first), (Product, sparse_rows)])
+def test_batches_that_cannot_be_cut_after_two_samples_are_tried_whole(model, collate):
+    def loader():
+        return DataLoader(TensorDataset(INPUTS, LABELS), batch_size=3, collate_fn=collate)
+
+    assert prepare_here(model=lambda: model(3, 2), train_data=loader)["parameters"] == 3 * 2 + 2
+
+
+def test_sparse_tensors_are_tried_whole():
+    assert prepare_here(model=lambda: Product(3, 2), train_data=(INPUTS.to_sparse(), LABELS))["steps_per_epoch"] == 3
+
+
 @pytest.mark.parametrize(
     "loss", [nn.CrossEntropyLoss(), lambda output, target: output.mean()], ids=["with labels", "without labels"]
 )

@@ -20,6 +20,7 @@ from epochbench.loading import Feed, LoaderFeed
 from epochbench.measure.planning import Effort, Plan, plan
 from epochbench.measure.protocol import EVALUATION_ORDER, describe_data, open_feeds
 from epochbench.recipe import Recipe
+from epochbench.sparse import is_sparse
 from epochbench.workload import Workload
 
 WARMING_SECONDS = 5.0
@@ -107,7 +108,8 @@ def _try_out(
         _warm(batches)
         return facts | {"flops_per_step": count_flops(ready, first)}
     inputs, targets = training.pair(first)
-    if feed.steps > 1:  # a model may be made for the one batch that holds all, as of a graph
+    # A model may be made for the one batch that holds all, as of a graph; a user's own loader may put time first.
+    if feed.steps > 1 and not isinstance(feed, LoaderFeed):
         inputs, targets = _few(inputs, targets)
     with torch.no_grad():
         outputs = ready.model(inputs)
@@ -138,8 +140,8 @@ def count_flops(ready: training.Training, batch: Any) -> int | None:
 
 
 def _few(inputs: Any, targets: Any) -> tuple[Any, Any]:
-    """Two samples where both are tensors, which are as good as all to try a model with; else the whole batch."""
-    if all(isinstance(part, torch.Tensor) and part.ndim for part in (inputs, targets)):
+    """Two samples where both are dense tensors, as good as all to try a model with; else the whole batch."""
+    if all(isinstance(part, torch.Tensor) and part.ndim and not is_sparse(part) for part in (inputs, targets)):
         return inputs[:2], targets[:2]
     return inputs, targets
 
