@@ -67,7 +67,15 @@ CASES = {
     ),
     "no_batch": (
         "train_data=lambda: DataLoader(tail, batch_size=32, drop_last=True)",
-        "train_data makes no batch",
+        "no_batch: train_data makes no batch: drop_last leaves out what is no whole batch of 32",
+    ),
+    "in_a_process": (
+        "train_data=lambda: DataLoader(Raises(), batch_size=8, num_workers=1)",
+        "in_a_process on cpu: ValueError: the file is broken (in a process of the DataLoader), at bench_bad.py:",
+    ),
+    "texts": (
+        "train_data=lambda: DataLoader([(str(number), 1) for number in range(64)], batch_size=8)",
+        "the model or the loss takes a tensor here, and gets a tuple",
     ),
     "generator": (
         "loss=lambda output, target: output.mean() * next(generator)",

@@ -15,8 +15,12 @@ HINTS = (
         "a part of the model or of the batch is left on another device, or has another type",
     ),
     (
-        r"must be Tensor, not (tuple|list|dict)",
+        r"(?:loss|entropy|kl_div)\w*\(\).* must be Tensor, not (tuple|list|dict)",
         r"the model gives a \1, which the loss does not take; give Workload.step",
+    ),
+    (
+        r"must be Tensor, not (tuple|list|dict)",
+        r"the model or the loss takes a tensor here, and gets a \1; give Workload.step, or data that are tensors",
     ),
     (
         r"Expected more than 1 value per channel when training",

@@ -73,8 +73,14 @@ def open_feed(data: Data, *, batch_size: int, device: str, seed: int, field: str
     else:
         raise InputError(f"{field} must be a Dataset, a tuple of tensors or a DataLoader, not {type(data).__name__}")
     if feed.steps < 1:
-        raise InputError(f"{field} makes no batch: it holds {feed.samples} samples")
+        raise InputError(f"{field} makes no batch: {_why_none(feed)}")
     return feed
+
+
+def _why_none(feed: Feed) -> str:
+    if isinstance(feed, LoaderFeed) and feed.data.drop_last and len(feed.data.dataset):  # type: ignore[arg-type]
+        return f"drop_last leaves out what is no whole batch of {feed.batch_size}, and there is no more"
+    return f"it holds {feed.samples} samples"
 
 
 def _need_length(data: Any, field: str) -> None:
