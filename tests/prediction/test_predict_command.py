@@ -221,6 +221,27 @@ def test_a_workload_that_cannot_be_recorded_is_said_and_the_others_are_predicted
     assert len(rows) == 1  # a card that is named twice has one
 
 
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [(0, "ValueError: torn, at guarded_job.py:"), (1, "ValueError: torn (in a process of the DataLoader)")],
+)
+def test_a_sample_that_cannot_be_read_after_the_first_batch_is_said_and_the_others_are_predicted(
+    job, tmp_path, workers, said
+):
+    text = JOB.format(name="torn") + (
+        "\nclass Rows(torch.utils.data.Dataset):"
+        "\n    def __len__(self): return 160"
+        "\n    def __getitem__(self, place):"
+        "\n        if place == 150: raise ValueError('torn')"
+        "\n        return torch.zeros(20), 0"
+        f"\njob = make(data=lambda: torch.utils.data.DataLoader(Rows(), batch_size=32, num_workers={workers}))\n"
+    )
+    (tmp_path / "guarded_job.py").write_text(text, "utf-8")
+    result = cli("guarded_job.py:job", job, "--on", "t4")
+    assert [line.split()[:2] for line in result.stdout.splitlines()][1] == ["cnn", "t4"]
+    refused(result, f"torn: cannot be predicted, since its data cannot be read: {said}")
+
+
 def test_a_loss_that_cannot_be_copied_is_named_with_what_in_it_cannot(tmp_path):
     guarded = "type('Guarded', (torch.nn.CrossEntropyLoss,), {'__init__': guard})()"
     text = JOB.format(name="cnn").replace("torch.nn.CrossEntropyLoss()", guarded)

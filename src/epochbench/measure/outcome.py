@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import traceback
 from dataclasses import dataclass
 from typing import Any
 
-from epochbench.errors import InputError
+from epochbench.errors import InputError, type_and_text
 from epochbench.hints import hint, item_of
 from epochbench.resident import Unsuitable
 
@@ -16,9 +15,6 @@ LONGEST_REASON = 2000
 """Characters of the reason of bad input, which may hold what a user's object prints of itself."""
 FORK_SERVER_GONE = 255
 """The exit code that multiprocessing gives where its fork server can no longer tell one."""
-
-_FROM_A_LOADER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\s+Original Traceback")
-_LAST_FRAME = re.compile(r'.*^  File "[^\n]*\n(?: {4}[^\n]*\n)*', re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,21 +36,12 @@ def describe(error: BaseException) -> dict[str, Any]:
     if isinstance(error, RuntimeError) and "can't allocate memory" in text:
         out_of_memory = True
     item, meaning = item_of(error), hint(error)
-    parts = [None if item is None else f"item {item}", _type_and_text(error)]
+    parts = [None if item is None else f"item {item}", type_and_text(error)[:500]]
     return {
         "status": "out_of_memory" if out_of_memory else "failed",
         "reason": ": ".join(filter(None, parts)) + (f" ({meaning})" if meaning else ""),
         "trace": "".join(traceback.format_exception(error)),
     }
-
-
-def _type_and_text(error: BaseException) -> str:
-    """In one line, cut; of what a DataLoader's process raised, which torch sends as a traceback, the end of that."""
-    text = str(error)
-    if _FROM_A_LOADER.match(text) is not None:
-        said = " ".join(_LAST_FRAME.sub("", text, count=1).split())
-        return f"{said[:500]} (in a process of the DataLoader)"
-    return f"{type(error).__name__}: {' '.join(text.split())}".removesuffix(": ")[:500]
 
 
 def death(code: int | None) -> str:

@@ -26,6 +26,7 @@ from epochbench.prediction.predictor import (
     predict_recording,
 )
 from epochbench.prediction.recorder import Recording
+from epochbench.prediction.stopping import in_words
 from epochbench.prediction.workloads import record, under_its_name
 from epochbench.recipe import ARTICLE
 from epochbench.records.store import Results
@@ -129,15 +130,20 @@ def examine(
     workload: Workload, half: torch.dtype | None, *, training: bool = True
 ) -> tuple[Recording, int, LoaderRate | None]:
     """(a recorded step, of the evaluation without `training`; such steps in the whole job; the rate of its loader
-    here, None where none runs).
+    here, None where none runs). Raises InputError, also where its data cannot be read.
     """
     recording = with_host(workload, record(workload, half, training=training), training=training)
     data = workload.train_data if training else workload.test_data
     if isinstance(data, tuple):
         return recording, math.ceil(len(data[0]) / workload.batch_size) * workload.epochs, None
     field = "Workload.train_data" if training else "Workload.test_data"
-    feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0, field=field)
-    loader = None if isinstance(feed.data, tuple) else measure_loader(feed)
+    try:
+        feed = open_feed(data, batch_size=workload.batch_size, device="cpu", seed=0, field=field)
+        loader = None if isinstance(feed.data, tuple) else measure_loader(feed)
+    except InputError:
+        raise
+    except Exception as error:  # a step has been recorded, but a later sample may be broken
+        raise InputError(f"cannot be predicted, since its data cannot be read: {in_words(error)}") from error
     return recording, feed.steps * workload.epochs, loader
 
 
