@@ -36,6 +36,10 @@ HINTS = (
         "the model and its input have different types",
     ),
     (
+        r"maximum recursion depth exceeded",
+        "something calls itself without end, or a batch holds itself",
+    ),
+    (
         r"out of shared memory|Bus error|unable to open shared memory object|unable to mmap",
         "the DataLoader's workers are out of shared memory; `epochbench doctor` says what is free and what to do",
     ),

@@ -1,13 +1,19 @@
 """Tracebacks of code that travelled: its file put back, and what is not the user's left out before it."""
 
+import importlib
+import traceback
 from pathlib import Path
 
+import cloudpickle
 import pytest
 import torch
 from torch import nn
 
+from epochbench import Workload
+from epochbench.batches import map_leaves
 from epochbench.hints import hint
 from epochbench.measure import traces
+from epochbench.measure.parcel import files_by_value, pack
 from epochbench.measure.traces import from_their_line_on, their_line
 
 SOURCE = "def model():\n    return 1\n\ndef read(index):\n    raise ValueError(index)\n"
@@ -40,6 +46,19 @@ def test_the_users_file_and_line_are_put_back_and_what_is_before_them_is_left_ou
     assert their_line(trace_of("<dynamic-code>", 5, "read"), [str(file)]) == "bench_one.py:5"
 
 
+def test_a_lambda_of_a_module_beside_the_suite_is_told_with_its_file(tmp_path, monkeypatch):
+    (tmp_path / "lambdas_beside.py").write_text("\nstep = lambda model, batch: batch[7]\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    step = importlib.import_module("lambdas_beside").step
+    workload = Workload(
+        name="one", model=nn.Identity, train_data=(torch.ones(1),), step=step, optimizer=max, batch_size=1, epochs=1
+    )
+    with pytest.raises(IndexError) as raised:
+        cloudpickle.loads(pack(workload=workload))["workload"].step(None, [])
+    trace = "".join(traceback.format_exception(raised.value))
+    assert their_line(trace, files_by_value(None, workload)) == "lambdas_beside.py:2"
+
+
 def test_a_line_that_no_file_has_stays_as_it_is(tmp_path):
     file = tmp_path / "bench_one.py"
     file.write_text(SOURCE)
@@ -63,6 +82,14 @@ def test_a_traceback_that_ends_in_a_library_without_a_line_of_theirs_is_left_out
     )
     assert from_their_line_on(trace, []) is None
     assert their_line(trace, []) is None
+
+
+def test_what_has_no_end_is_told_what_it_may_be():
+    with pytest.raises(RecursionError) as raised:
+        held = {}
+        held["itself"] = held
+        map_leaves(held, torch.clone)
+    assert hint(raised.value) == "something calls itself without end, or a batch holds itself"
 
 
 def test_an_error_that_nobody_knows_has_no_hint():

@@ -84,9 +84,14 @@ def by_value(module_name: str | None = None) -> Iterator[None]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def files_by_value(module_name: str | None) -> list[str]:
-    """The files of the modules that are pickled whole, whose names their code loses on the way."""
-    return [module.__file__ for module in _going_by_value(module_name) if getattr(module, "__file__", None)]
+def files_by_value(module_name: str | None, workload: Any) -> list[str]:
+    """The files of what is pickled whole, whose names its code loses on the way: of modules, and of the workload's
+    own functions, since a lambda has no name by which another module could be asked for it.
+    """
+    codes = [getattr(part, "__code__", None) for part in vars(workload).values()]
+    own = [code.co_filename for code in codes if code is not None]
+    modules = [module.__file__ for module in _going_by_value(module_name) if getattr(module, "__file__", None)]
+    return list(dict.fromkeys([*own, *modules]))
 
 
 def _going_by_value(module_name: str | None) -> list[Any]:

@@ -57,7 +57,7 @@ def race(
         workload = replace(workload, batch_size=options.batch_size)
     kept = kept or Kept()
     lanes = {one.id: kept.lanes.get(one.id) or Lane(contender=one) for one in contenders}
-    run = _Run(workload, lanes, options, hooks, prepare, kept, files_by_value(suite_module))
+    run = _Run(workload, lanes, options, hooks, prepare, kept, files_by_value(suite_module, workload))
     for lane in lanes.values():
         if lane.contender.unavailable and not lane.measurements:
             run.keep_end(lane, status="skipped", reason=lane.contender.unavailable)
