@@ -85,9 +85,9 @@ def test_a_traceback_that_ends_in_a_library_without_a_line_of_theirs_is_left_out
 
 
 def test_what_has_no_end_is_told_what_it_may_be():
+    held = {}
+    held["itself"] = held
     with pytest.raises(RecursionError) as raised:
-        held = {}
-        held["itself"] = held
         map_leaves(held, torch.clone)
     assert hint(raised.value) == "something calls itself without end, or a batch holds itself"
 
