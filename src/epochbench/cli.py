@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -260,6 +261,7 @@ def predict(
     from epochbench.datasets import DataOptions, check_folder
     from epochbench.errors import InputError
     from epochbench.prediction import command
+    from epochbench.report.plain import in_columns
     from epochbench.report.terminal import duration
     from epochbench.report.wording import decimal_size
     from epochbench.running import find_workload
@@ -268,7 +270,7 @@ def predict(
         raise InputError("predict: name a workload as MODULE:WORKLOAD, such as models.cnn:workload or my.py:job")
     options = DataOptions(folder=data)
     check_folder(options)
-    how = {"hardware": hardware, "say": say, "duration": duration}
+    how = {"hardware": hardware, "say": say, "lay": partial(in_columns, width=_width()), "duration": duration}
     if check:
         results = _load(check)
         command.print_check([find_workload(one, options) for one in workloads], results, **how)

@@ -35,6 +35,7 @@ job = make()
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.syspath_prepend(tmp_path)
     for name in (
         "predicted_job",
@@ -74,6 +75,17 @@ def test_each_card_has_a_row_and_every_time_is_called_predicted(job):
     assert "predicted step" in heads
     assert "predicted job" in heads
     assert "none was measured" in last
+
+
+@pytest.mark.parametrize("options", [["--on", "t4,gtx1080ti", "--price", "t4=1"], ["--check", "a.jsonl"]])
+def test_its_tables_fit_a_terminal_of_eighty_columns(job, tmp_path, monkeypatch, options):
+    make_run(tmp_path / "a.jsonl", workloads={"cnn": {"cpu": [8.0], "cuda": [0.05]}})
+    monkeypatch.setenv("COLUMNS", "80")
+
+    *table, _ = cli(job, *options).stdout.splitlines()
+
+    assert len(table) > 3
+    assert max(map(len, table)) <= 80
 
 
 def test_without_a_list_of_cards_all_of_them_are_shown(job):
@@ -252,7 +264,7 @@ def test_a_loss_that_cannot_be_copied_is_named_with_what_in_it_cannot(tmp_path):
     )
 
 
-def test_a_job_holds_its_evaluations_and_its_heading_says_so(tmp_path):
+def test_a_job_holds_its_evaluations_and_the_last_line_says_so(tmp_path):
     """3,600 steps and 1,800 of evaluations; where launches limit, a step without gradients takes a part of one."""
     text = JOB.format(name="tested").replace("epochs=360,", "epochs=360,\n        test_data=tests,")
     tests = "tests = (torch.zeros(160, 20), torch.zeros(160, dtype=torch.long))\n"
@@ -261,8 +273,8 @@ def test_a_job_holds_its_evaluations_and_its_heading_says_so(tmp_path):
 
     result = cli("tested_job.py:job", "predicted_job.py:job", "--on", "t4", "--price", "t4=3600")
 
-    heads, tested, plain, last = result.stdout.splitlines()
-    assert "predicted job (epochs, evaluations)" in heads
+    _, tested, plain, last = result.stdout.splitlines()
+    assert "A job is its epochs and evaluations" in last
     assert "CUDA's is not known" in last
     costs = [float(row.split()[-1]) for row in (tested, plain)]  # at a price of 1 a second
     one = runpy.run_path(str(tmp_path / "predicted_job.py"))["job"]

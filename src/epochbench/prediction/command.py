@@ -33,10 +33,11 @@ from epochbench.records.store import Results
 from epochbench.unknown import UNKNOWN, says_nothing
 from epochbench.workload import Workload
 
-JOB = "predicted job (epochs, evaluations)"
 Say = Callable[[str], None]
 Words = Callable[[float | None], str]
 """A duration or a size in fitting units."""
+Lay = Callable[..., list[str]]
+"""(rows, the headings first; `together`, of how many columns are one where there is no room) → lines of a table."""
 
 
 def print_predictions(
@@ -48,6 +49,7 @@ def print_predictions(
     hardware: Path | None,
     prices: Mapping[str, float],
     say: Say,
+    lay: Lay,
     duration: Words,
     size: Words,
 ) -> None:
@@ -96,18 +98,18 @@ def print_predictions(
                 how |= {"own_workers": own is not None and own.beside, **loaded_at(own)}
                 job += predict_evaluation(evaluated, card, **how).step_seconds * times
             rows.append(_row(workload, card, one, job, priced, duration, size))
-    heads = ["workload", "card", "predicted step", "90% interval", JOB, "samples/s", "limited by"]
-    heads += ["without the loader", "memory"]
+    heads = ["workload", "card", "predicted step", "90% interval", "predicted job", "samples/s", "limited by"]
+    heads += ["without loader", "memory"]
     heads += ["predicted cost"] if priced else []
-    for line in aligned([heads, *rows]) if rows else ():
+    for line in lay([heads, *rows], together=(2, 2, 2, 2, len(heads) - 8)) if rows else ():
         say(line)
     for error in failed[1:]:
         say(f"note: {error}")
     if failed:
         raise failed[0]
     say(
-        "All of these times are predicted, from the model and the cards' data sheets; none was measured. No job "
-        "holds a start-up: CUDA's is not known."
+        "All of these times are predicted, from the model and the cards' data sheets; none was measured. A job is "
+        "its epochs and evaluations, without a start-up: CUDA's is not known."
     )
 
 
@@ -176,14 +178,8 @@ def _row(
     return row
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of the rows, their columns under each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
 def print_check(
-    workloads: Sequence[Workload], results: Results, *, hardware: Path | None, say: Say, duration: Words
+    workloads: Sequence[Workload], results: Results, *, hardware: Path | None, say: Say, lay: Lay, duration: Words
 ) -> None:
     """Print prediction against measurement for the GPUs that the runs measured these workloads on. The loader's rate
     is that of the run, where it was measured.
@@ -223,7 +219,7 @@ def print_check(
             "MODULE:WORKLOAD, and give a new card's figures with --hardware"
         )
     heads = ["workload", "recipe", "card", "predicted step", "measured step", "error", "90% interval", "limited by"]
-    for line in aligned([heads, *rows]):
+    for line in lay([heads, *rows], together=(3, 2, 2, 1)):
         say(line)
     sizes = sorted(map(abs, errors))
     say(f"{len(sizes)} predicted: median error {median(sizes):.0%}, mean {math.fsum(sizes) / len(sizes):.0%}")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 from rich.console import Console
@@ -12,10 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from epochbench.report.terminal import printable
+from epochbench.report.wording import columns_of, shortened
 
 FEWEST_COLUMNS, TABLE_COLUMNS = 20, 66
 """A terminal that says it has fewer than the first is not believed. One with fewer than the second has no room for a
 table of ours: names would be torn, and figures cut."""
+GAP, WHOLE = 2, 2
+"""Between columns, and how many of them are not broken: the names, and the first figures with their interval."""
 
 
 class PlainConsole(Console):
@@ -77,3 +81,35 @@ def wrapped(lines: Iterable[str], *, width: int) -> str:
     for line in lines:
         console.print(line)
     return console.printed
+
+
+def in_columns(rows: Sequence[Sequence[str]], *, together: Sequence[int], width: int) -> list[str]:
+    """The lines of a table, whose first row are the headings: a line a row where that has room.
+
+    In a narrower terminal as many neighbouring columns as `together` says stand in one, below each other, and where
+    even their words would be torn it is told as `print_table` has it.
+    """
+    widths = [max(map(columns_of, column)) for column in zip(*rows, strict=True)]
+    if sum(widths) + GAP * (len(widths) - 1) <= width:
+        return [(" " * GAP).join(map(_filled, row, widths)).rstrip() for row in rows]
+    edges = list(pairwise(accumulate(together, initial=0)))
+    merged = [["\n".join(row[low:high]) for low, high in edges] for row in rows]
+    for row in merged:
+        row[0] = "\n  ".join(shortened(name, width // 4) for name in row[0].split("\n"))
+    heads, *below = merged
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), collapse_padding=True)
+    for place, head in enumerate(heads):
+        table.add_column(head, no_wrap=place < WHOLE)
+    for row in below:
+        table.add_row(*row)
+    whole = [max(columns_of(line) for row in merged for line in row[place].split("\n")) for place in range(WHOLE)]
+    longest = max(columns_of(word) for row in merged for cell in row[WHOLE:] for word in cell.split())
+    # Where there is no room for all, rich makes the columns that may be broken equally wide, with the gaps after them.
+    needed = sum(whole) + longest * (len(heads) - WHOLE) + GAP * len(heads)
+    console = PlainConsole(width=width if needed <= width else min(width, TABLE_COLUMNS - 1))
+    console.print_table(table, in_pairs=True)
+    return console.printed.splitlines()
+
+
+def _filled(cell: str, width: int) -> str:
+    return cell + " " * (width - columns_of(cell))
