@@ -104,7 +104,7 @@ def in_columns(rows: Sequence[Sequence[str]], *, together: Sequence[int], width:
         table.add_row(*row)
     whole = [max(columns_of(line) for row in merged for line in row[place].split("\n")) for place in range(WHOLE)]
     longest = max(columns_of(word) for row in merged for cell in row[WHOLE:] for word in cell.split())
-    # Where there is no room for all, rich makes the columns that may be broken equally wide, with the gaps after them.
+    # Where there is no room for all, rich makes the columns that may be broken equally wide, each with its gap.
     needed = sum(whole) + longest * (len(heads) - WHOLE) + GAP * len(heads)
     console = PlainConsole(width=width if needed <= width else min(width, TABLE_COLUMNS - 1))
     console.print_table(table, in_pairs=True)
