@@ -242,6 +242,33 @@ def test_a_step_that_reads_its_loss_now_and_then_is_measured_until_it_does():
     assert recording.note.startswith("the host's own time is that of 7 steps, after which one failed (")
 
 
+@pytest.mark.parametrize(("most_held", "counts"), [(1e9, True), (1e3, False)])
+def test_a_step_that_soon_reads_its_loss_is_measured_on_the_cpu_if_it_is_not_too_large(
+    monkeypatch, most_held, counts
+):
+    """Its 630 weights and their gradients take 5,040 bytes."""
+    monkeypatch.setattr(host, "MOST_HELD", most_held)
+    steps = []
+
+    def reading(model, batch):
+        steps.append(batch)
+        loss = nn.functional.cross_entropy(model(batch[0]), batch[1])
+        if len(steps) % 3 == 0:
+            loss.item()
+            time.sleep(3 * SLEEP)
+        return loss
+
+    recording = record_with_host(workload_of(lambda: nn.Linear(20, 30), step=reading, loss=None))
+
+    assert recording.device == "meta"
+    if counts:
+        assert 0.8 * SLEEP < recording.host.seconds < 2 * SLEEP
+        assert recording.note.startswith("the host's own time was measured on the CPU")
+    else:
+        assert recording.host is None
+        assert "not counted (RuntimeError: " in recording.note
+
+
 def test_many_short_places_of_a_model_that_needs_values_are_summed():
     """Twenty of 0.8 ms."""
 

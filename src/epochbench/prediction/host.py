@@ -9,7 +9,8 @@ the CPU, where large tensors are freed between operations: 130 ms a step of ResN
 takes 6. A model that cannot run without values runs on the CPU: on one thread, with a batch so small that all its
 tensors can be kept until the clock has stopped. How its time grows with the batch is then found from two sizes, and
 what takes less than LONG_ON_CPU allows in one place is not told from ordinary work: where there is much of it the
-interval holds it, and a note says so.
+interval holds it, and a note says so. There too runs a step that needs values soon after its first time, as one does
+that prints its loss now and then.
 
 The cost model holds what an ordinary operation takes of the host (`launch_seconds` of a card). So each step takes
 turns with one of an ordinary network, and only what is beyond that one's counts: the machine, its load and the cost
@@ -47,6 +48,8 @@ STEPS, FEWEST_STEPS, LONGEST_SECONDS = 20, 2, 1.5
 twice as long until there are STRETCHES of them: of two one place may be interrupted in both."""
 KEPT_BYTES, MOST_KEPT = 256e6, 8
 """What a batch's tensors take, which is cut to that, and how much more of it one that cannot be cut may take."""
+MOST_HELD = 1e9
+"""Bytes of weights, gradients and state, up to which a step is run on the CPU that was recorded without values."""
 
 
 class HostClock(TorchDispatchMode):
@@ -103,7 +106,7 @@ def with_host(workload: Workload, recording: Recording, *, training: bool = True
     """The recording of that step with its `host`; where that cannot be measured a note says why."""
     try:
         with _left_as_it_was():
-            host, notes = _measure(workload, recording, training)
+            host, notes = _measured(workload, recording, training)
         return replace(recording, host=host, note="; ".join(filter(None, (recording.note, *notes))) or None)
     except Exception as error:
         # A second step of the user's may fail in any way, and what is recorded of the first one stands.
@@ -130,6 +133,21 @@ def _left_as_it_was() -> Iterator[None]:
             torch.set_num_threads(threads)
             random.setstate(states[0])
             numpy.random.set_state(states[1])
+
+
+def _measured(workload: Workload, recording: Recording, training: bool) -> tuple[HostTime, list[str]]:
+    """As `_measure`, and on the CPU where that fails without values. Raises what it failed for where both do."""
+    try:
+        return _measure(workload, recording, training)
+    except Exception as error:
+        held = recording.memory
+        if recording.device == "cpu" or held.weight_bytes + held.gradient_bytes + held.optimizer_bytes > MOST_HELD:
+            raise
+        try:
+            host, notes = _measure(workload, replace(recording, device="cpu"), training)
+        except Exception:
+            raise error from None
+    return host, ["the host's own time was measured on the CPU, since the step needs values now and then", *notes]
 
 
 def _measure(workload: Workload, recording: Recording, training: bool) -> tuple[HostTime, list[str]]:
