@@ -4,6 +4,7 @@ import dataclasses
 import os
 import random
 import time
+import types
 
 import numpy
 import pytest
@@ -206,6 +207,22 @@ def test_on_a_busy_machine_what_is_longer_than_any_interruption_of_the_ordinary_
     assert beyond(busy, busy) == ORDINARY_TIME
     periodic = [with_one(0.02, 30, gaps) if step % 5 == 4 else gaps for step, gaps in enumerate(busy)]
     assert beyond(periodic, busy).seconds == pytest.approx(0.0044, rel=0.01)
+
+
+@pytest.mark.parametrize(("every", "counted"), [(5, 15), (3, 10), (11, 10)])
+def test_slow_steps_go_on_where_what_came_twice_may_still_be_chance(monkeypatch, every, counted):
+    """In 1.5 s there are ten of these; every fifth has come twice then, and a third time in the fifteenth."""
+    clock, steps = [0.0], []
+    monkeypatch.setattr(host, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
+
+    def step():
+        steps.append(1)
+        clock[0] += 0.16 if len(steps) > 1 else 0.0  # the first is not counted
+        return with_one(0.1) if len(steps) > 1 and (len(steps) - 1) % every == 0 else GAPS
+
+    found, _, stopped = host._turns(step, lambda: GAPS)
+
+    assert (len(found), stopped) == (counted, None)
 
 
 def test_what_every_fifth_step_does_with_operations_of_its_own_counts():

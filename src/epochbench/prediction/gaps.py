@@ -117,6 +117,20 @@ def _in_some(steps: list[Gaps], ordinary: list[Gaps], long: float, usual: float)
     return found
 
 
+def unsettled(steps: list[Gaps], ordinary: list[Gaps]) -> bool:
+    """Whether two steps, and no more, were longer at one place than any interruption of the ordinary network was:
+    that may still be chance, and a third one would tell.
+    """
+    if len(set(map(len, steps))) > 1:
+        return False
+    base = _shortest(ordinary)
+    bound = max(gap - least for gaps in ordinary for least, gap in zip(base, gaps, strict=True))
+    bound = max(bound, LONG * fmean(base))
+    return any(
+        sum(gaps[place] > least + bound for gaps in steps) == 2 for place, least in enumerate(_shortest(steps))
+    )
+
+
 def not_told(steps: list[Gaps], ordinary: list[Gaps]) -> float:
     """Seconds of a step on the CPU that are in gaps too long for most, and too short to be Python's for sure.
 

@@ -38,14 +38,15 @@ from epochbench import devices
 from epochbench.batches import map_leaves
 from epochbench.errors import InputError, type_and_text
 from epochbench.foreign_load import ForeignLoad
-from epochbench.prediction.gaps import STRETCHES, Gaps, beyond, not_told
+from epochbench.prediction.gaps import STRETCHES, Gaps, beyond, not_told, unsettled
 from epochbench.prediction.recorder import HostTime, OperationRecorder, Recording, on_meta
 from epochbench.prediction.workloads import prepare, record
 from epochbench.workload import Workload
 
 STEPS, FEWEST_STEPS, LONGEST_SECONDS = 20, 2, 1.5
 """What comes in every fifth step comes four times in so many; what is much rarer is not seen. Slow steps take
-twice as long until there are STRETCHES of them: of two one place may be interrupted in both."""
+twice as long until there are STRETCHES of them, of two one place may be interrupted in both, and until what was long
+in two of them is told from chance."""
 KEPT_BYTES, MOST_KEPT = 256e6, 8
 """What a batch's tensors take, which is cut to that, and how much more of it one that cannot be cut may take."""
 MOST_HELD = 1e9
@@ -186,8 +187,9 @@ def _turns(step: Callable[[], Gaps], ordinary: Callable[[], Gaps]) -> tuple[list
     ordinary()
     steps, usual, began = [], [], time.perf_counter()
     while len(steps) < STEPS:
-        longest = LONGEST_SECONDS * (2 if len(steps) < STRETCHES else 1)
-        if len(steps) >= FEWEST_STEPS and time.perf_counter() - began >= longest:
+        took = time.perf_counter() - began
+        enough = len(steps) >= STRETCHES and not (took >= LONGEST_SECONDS and unsettled(steps, usual))
+        if len(steps) >= FEWEST_STEPS and took >= LONGEST_SECONDS * (1 if enough else 2):
             break
         usual.append(ordinary())
         try:
