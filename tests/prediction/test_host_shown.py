@@ -84,6 +84,7 @@ def test_the_command_s_table_says_host_and_a_note_how_long(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sleepy_job.py").write_text(SLEEPY, "utf-8")
 
+    monkeypatch.setenv("COLUMNS", "200")
     result = CliRunner().invoke(app, ["predict", "sleepy_job.py:job", "--on", "t4,h200"])
 
     note, _, *rows, _ = result.stdout.splitlines()
