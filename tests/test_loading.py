@@ -15,7 +15,8 @@ from torch.utils.data import (
 
 from epochbench.batches import hash_batch
 from epochbench.errors import InputError
-from epochbench.loading import open_feed, shuffled
+from epochbench.loading import open_feed
+from epochbench.orders import shuffled
 
 NUMBERS = torch.arange(10)
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from epochbench import devices, precisions
 from epochbench.features import split_model
-from epochbench.loading import DatasetFeed, Feed, LoaderFeed, TensorFeed
+from epochbench.loading import DatasetFeed, Feed, TensorFeed
+from epochbench.own_loader import LoaderFeed
 from epochbench.recipe import Recipe
 from epochbench.resident import Epochs, Unsuitable, read_whole
 from epochbench.training import Training

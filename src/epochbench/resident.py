@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader, Subset
 
 from epochbench.batches import hash_batch, map_leaves
 from epochbench.errors import InputError
-from epochbench.loading import DatasetFeed, shuffled
+from epochbench.loading import DatasetFeed
+from epochbench.orders import shuffled
 
 Epochs = list[tuple[int, int]]
 """(the epoch's number, its steps), of the epochs that will be read."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from epochbench import devices
-from epochbench.loading import Feed, epoch_seed
+from epochbench.loading import Feed
 from epochbench.measure import machine
 from epochbench.measure.phases import (
     measure_compute,
@@ -20,6 +20,7 @@ from epochbench.measure.phases import (
 )
 from epochbench.measure.planning import Plan
 from epochbench.measure.task import Clock, Task
+from epochbench.orders import epoch_seed
 from epochbench.training import LossTrail, Training, start, train, turn_off_dropout
 
 PHASE_STEPS, SINGLE_STEPS, PARITY_STEPS = 50, 5, 32

@@ -16,9 +16,10 @@ from epochbench import training
 from epochbench.checks import problem_of_loss
 from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
-from epochbench.loading import Feed, LoaderFeed
+from epochbench.loading import Feed
 from epochbench.measure.planning import Effort, Plan, plan
 from epochbench.measure.protocol import EVALUATION_ORDER, describe_data, open_feeds
+from epochbench.own_loader import LoaderFeed
 from epochbench.recipe import Recipe
 from epochbench.sparse import is_sparse
 from epochbench.workload import Workload

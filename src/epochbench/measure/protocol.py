@@ -24,13 +24,15 @@ from epochbench.batches import hash_batch
 from epochbench.datasets import DataFacts
 from epochbench.features import cache_features
 from epochbench.fitting import Reading, fit, split
-from epochbench.loading import Feed, LoaderFeed, epoch_seed, open_feed, short_batch
+from epochbench.loading import Feed, open_feed, short_batch
 from epochbench.measure import machine
 from epochbench.measure.energy import EnergyMeter, open_counter
 from epochbench.measure.passes import epochs_read, passes_apart
 from epochbench.measure.planning import Plan, plan
 from epochbench.measure.surroundings import Surroundings
 from epochbench.measure.task import Clock, Emit, Progress, Task
+from epochbench.orders import epoch_seed
+from epochbench.own_loader import LoaderFeed
 from epochbench.recipe import Recipe
 from epochbench.resident import ResidentFeed
 from epochbench.training import (

@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 
-from epochbench.loading import Feed, LoaderFeed
+from epochbench.loading import Feed
+from epochbench.own_loader import LoaderFeed
 
 LOADER_SECONDS = 1.0
 """That are measured, where the batches come fast enough."""
