@@ -135,7 +135,7 @@ def left(tmp_path_factory):
         "export": ["export", "-o", "tables"], "parquet": ["export", "-o", "parquet", "-f", "parquet"],
         "doctor": ["doctor", "--data", home / "my data"],
         "doctor json": ["doctor", "--json", "--data", home / "my data"],
-        "tune": ["tune", "jobs_of_mine.py:workload", "--device", "cpu", "--budget", "25"],
+        "tune": ["tune", "jobs_of_mine.py:workload", "--device", "cpu", "--budget", "12"],
     }  # fmt: skip
     for name, command in commands.items():
         done = run(name, "epochbench", *command)

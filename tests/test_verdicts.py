@@ -52,12 +52,14 @@ CASES = {
     "other samples under the same name": (
         {"changes": {("cnn", "cuda"): {"batches_hash": "sha256:b1"}, ("cnn", "cpu"): {"batches_hash": "sha256:b0"}}},
         "invalid",
-        "not comparable: batches_hash is sha256:b0 on cpu and sha256:b1 on cuda",
+        "not comparable: batches_hash is sha256:b0 on cpu and sha256:b1 on cuda (does no seed reach what the data "
+        "draw?)",
     ),
     "swapped weights": (
         {"changes": {("cnn", "cuda"): {"weights_hash": "sha256:w1"}}},
         "invalid",
-        "not comparable: weights_hash is sha256:w0 on cpu and sha256:w1 on cuda",
+        "not comparable: weights_hash is sha256:w0 on cpu and sha256:w1 on cuda (does no seed reach what the model "
+        "draws?)",
     ),
     "a device that was not there": (
         {"workloads": {"cnn": {"cpu": [8.0, 8.3, 7.8]}}, "skipped": {"cuda": "no NVIDIA driver"}},

@@ -126,7 +126,7 @@ def test_an_error_in_a_worker_names_the_line_of_the_data_set_and_the_others_go_o
     lanes = race(job, contenders, options, suite_module=__name__)
     (failed,) = lanes["cpu-workers"].measurements
     assert (failed.status, failed.replicate) == ("failed", 1)
-    assert failed.reason.startswith("OSError: Caught OSError in DataLoader worker process")
+    assert failed.reason.startswith("OSError: the handle of item 17 is stale (in a process of the DataLoader), at ")
     (failure,) = lanes["cpu-workers"].failures
     source, first = inspect.getsourcelines(NotInWorkers)
     line = first + next(place for place, text in enumerate(source) if "raise OSError" in text)

@@ -18,6 +18,11 @@ ACROSS_RECIPES = ("data", "data_fingerprint", "weights", "weights_hash", "seed",
 """What two recipes of one device have in common; the batches too, where their size is the same."""
 OF_THE_BATCHES = ("order_hash", "batches_hash", "epoch_steps")
 EQUAL_EPOCH_FIELDS = ("steps", "evaluation_steps")
+NOT_SEEDED = {
+    "weights_hash": "does no seed reach what the model draws?",
+    "batches_hash": "does no seed reach what the data draw?",
+}
+"""What it most often means that one of these differs."""
 
 
 def unusable(side: Side) -> str | None:
@@ -100,7 +105,8 @@ def unequal(base: Side, side: Side, pairs: Iterable[int], fields: Iterable[str] 
                 who = [f"on {one.device}" for one in (base, side)]
                 if who[0] == who[1]:
                     who = [f"under {one.recipe}" for one in (base, side)]
-                return f"{name} is {_shown(first)} {who[0]} and {_shown(second)} {who[1]}"
+                why = f" ({NOT_SEEDED[name]})" if name in NOT_SEEDED and first and second else ""
+                return f"{name} is {_shown(first)} {who[0]} and {_shown(second)} {who[1]}{why}"
     return None
 
 
