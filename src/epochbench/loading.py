@@ -19,7 +19,7 @@ from epochbench.collating import ReusedBatches
 from epochbench.errors import InputError
 from epochbench.orders import FixedOrder, epoch_seed, shuffled, with_own_randomness
 from epochbench.own_loader import LoaderFeed
-from epochbench.workload import Data, check_tensors
+from epochbench.workload import Data, check_tensors, made
 
 
 class Feed(Protocol):
@@ -48,8 +48,7 @@ def open_feed(data: Data, *, batch_size: int, device: str, seed: int, field: str
 
     Raises InputError where it cannot be read by steps, or holds nothing.
     """
-    if callable(data) and not isinstance(data, (Dataset, tuple)):
-        data = data()
+    data = made(data)
     if isinstance(data, DataLoader):
         _need_length(data, field)
         feed: Feed = LoaderFeed(data, seed=seed, named=field)

@@ -88,10 +88,10 @@ class LoaderFeed:
         for generator in self._generators():
             generator.manual_seed(epoch_seed(self.seed, number))
         loader = self.data if self._counting is None else self._counting
+        by_place = self.batch_size is not None and _knows_its_length(self.data)
         for place, given in enumerate(with_own_randomness(loader, epoch_seed(self.seed, number))):
             samples, batch = (None, given) if self._counting is None else given
             if samples is None:
-                by_place = self.batch_size is not None and _knows_its_length(self.data)
                 samples = self._in_batch(place) if by_place else length_of(batch)
             yield samples, batch
 

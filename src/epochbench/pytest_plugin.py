@@ -265,9 +265,9 @@ def _default_devices() -> list[str]:
 
 def _recipes(config: pytest.Config) -> list[str]:
     try:
-        return names_in(config.getoption("race_recipes"))
+        return names_in(config.getoption("race_recipes"), "--race-recipes")
     except InputError as error:
-        raise pytest.UsageError(f"--race-recipes: {error}") from error
+        raise pytest.UsageError(str(error)) from error
 
 
 def _devices(text: str) -> list[str]:

@@ -115,6 +115,11 @@ def _check_data(field: str, data: Data) -> None:
         )
 
 
+def made(data: Any) -> Any:
+    """What a callable that is given as data makes; else the data."""
+    return data() if callable(data) and not isinstance(data, (Dataset, tuple)) else data
+
+
 def check_tensors(field: str, tensors: tuple) -> None:
     """Refuse a tuple that is not of tensors of one length. Raises TypeError or ValueError naming `field`."""
     if not tensors or not all(isinstance(tensor, torch.Tensor) and tensor.ndim for tensor in tensors):

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from epochbench import ARTICLE, Workload
+from epochbench import ARTICLE
 from epochbench.measure import worker
 from epochbench.measure.contenders import Contender, Lane, RaceOptions
 from epochbench.measure.outcome import Outcome
@@ -25,6 +25,7 @@ from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, Oper
 from epochbench.prediction.workloads import prepare, record
 from epochbench.records.schema import MeasurementRecord
 from tests.prediction.networks_of_tests import lenet
+from tests.prediction.small import classifier
 
 CARDS = load_hardware()
 SLEEP = 0.02
@@ -33,16 +34,7 @@ LAST = FIRST[::-1]
 
 
 def workload_of(model=lambda: nn.Linear(20, 5), *, samples=32, **changes):
-    fields = {
-        "name": "small",
-        "model": model,
-        "train_data": (torch.zeros(samples, 20), torch.zeros(samples, dtype=torch.long)),
-        "loss": nn.CrossEntropyLoss(),
-        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        "batch_size": samples,
-        "epochs": 1,
-    }
-    return Workload(**fields | changes)
+    return classifier(model, torch.zeros(samples, 20), **changes)
 
 
 def sleepy(model, batch):

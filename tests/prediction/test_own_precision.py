@@ -6,12 +6,12 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import epochbench
-from epochbench import Workload
 from epochbench.errors import InputError
 from epochbench.prediction.hardware import load_hardware
 from epochbench.prediction.predictor import predict_recording
 from epochbench.prediction.races import predict_race
 from epochbench.prediction.workloads import record
+from tests.prediction.small import classifier
 
 CARDS = load_hardware()
 CLASSES = nn.CrossEntropyLoss()
@@ -19,16 +19,8 @@ CLASSES = nn.CrossEntropyLoss()
 
 def workload_of(model=None, inputs=None, **changes):
     inputs = torch.zeros(256, 512) if inputs is None else inputs
-    fields = {
-        "name": "wide",
-        "model": model or (lambda: nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 8))),
-        "train_data": (inputs, torch.zeros(len(inputs), dtype=torch.long)),
-        "loss": CLASSES,
-        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        "batch_size": len(inputs),
-        "epochs": 1,
-    }
-    return Workload(**(fields | changes))
+    model = model or (lambda: nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 8)))
+    return classifier(model, inputs, **({"name": "wide", "loss": CLASSES} | changes))
 
 
 def under(*what, **how):

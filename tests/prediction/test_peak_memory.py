@@ -8,8 +8,8 @@ from torch.utils.checkpoint import checkpoint
 from torchvision import models
 
 import epochbench
-from epochbench import Workload
 from epochbench.prediction.workloads import record
+from tests.prediction.small import classifier
 
 LOSS = 4  # its one number in fp32, and again the gradient of 1 that the backward pass begins with
 TARGET = 8
@@ -20,17 +20,7 @@ def momentum(parameters):
 
 
 def workload_of(model, inputs, targets=None, **changes):
-    targets = torch.zeros(len(inputs), dtype=torch.long) if targets is None else targets
-    fields = {
-        "name": "large",
-        "model": model,
-        "train_data": (inputs, targets),
-        "loss": nn.CrossEntropyLoss(),
-        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        "batch_size": len(inputs),
-        "epochs": 1,
-    }
-    return Workload(**(fields | changes))
+    return classifier(model, inputs, targets, name="large", **changes)
 
 
 def peak(*of, half=None, training=True, **changes):

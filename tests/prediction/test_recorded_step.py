@@ -4,23 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from epochbench import Workload
 from epochbench.errors import InputError
 from epochbench.prediction.workloads import record
+from tests.prediction.small import classifier
 
 
 def workload_of(model, inputs, targets=None, *, optimizer=None, **changes):
-    targets = torch.zeros(len(inputs), dtype=torch.long) if targets is None else targets
-    fields = {
-        "name": "small",
-        "model": model,
-        "train_data": (inputs, targets),
-        "loss": nn.CrossEntropyLoss(),
-        "optimizer": optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.1)),
-        "batch_size": len(inputs),
-        "epochs": 1,
-    }
-    return Workload(**(fields | changes))
+    how = {"optimizer": optimizer} if optimizer else {}
+    return classifier(model, inputs, targets, **how, **changes)
 
 
 def found(recording, kind, phase=None):

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from epochbench import Workload
 from epochbench.batches import hash_batch
 from epochbench.prediction.workloads import record
 from epochbench.recipe import Recipe
 from epochbench.training import start
+from tests.prediction.small import classifier
 
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse")  # torch's own, of its beta state
 NODES, EDGES = 30, 90
@@ -30,16 +30,7 @@ class Graph(nn.Module):
 
 
 def graph(**changes):
-    fields = {
-        "name": "graph",
-        "model": Graph,
-        "train_data": (torch.zeros(NODES, 4), torch.zeros(NODES, dtype=torch.long)),
-        "loss": nn.CrossEntropyLoss(),
-        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        "batch_size": NODES,
-        "epochs": 1,
-    }
-    return Workload(**(fields | changes))
+    return classifier(changes.pop("model", Graph), torch.zeros(NODES, 4), **({"name": "graph"} | changes))
 
 
 def words(optimizer):

@@ -6,24 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-from epochbench import Workload, predict
+from epochbench import predict
 from epochbench.errors import InputError
 from epochbench.prediction.workloads import record
 from epochbench.recipe import Recipe
 from epochbench.training import start
+from tests.prediction.small import classifier
 
 
 def workload_of(model=lambda: nn.Linear(4, 2), **changes):
-    fields = {
-        "name": "mine",
-        "model": model,
-        "train_data": (torch.zeros(8, 4), torch.zeros(8, dtype=torch.long)),
-        "loss": nn.CrossEntropyLoss(),
-        "optimizer": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        "batch_size": 8,
-        "epochs": 1,
-    }
-    return Workload(**(fields | changes))
+    return classifier(model, torch.zeros(8, 4), **({"name": "mine"} | changes))
 
 
 class Elsewhere(nn.Linear):

@@ -24,11 +24,7 @@ COSTS = (("baseline", "baseline_job_seconds", "baseline_job_cost"), ("device", "
 def parse_prices(text: str) -> Prices:
     """ "cpu=0.20,CUDA=0.35" → {"cpu": 0.2, "cuda": 0.35}, prices of an hour. Raises InputError naming the part."""
     prices: Prices = {}
-    try:
-        parts = names_in(text)
-    except InputError as error:
-        raise InputError(f"--price: {error}") from error
-    for part in parts:
+    for part in names_in(text, "--price"):
         device, equals, number = (piece.strip().lower() for piece in part.partition("="))
         if not (device and equals and number):
             raise InputError(f"--price: {part!r} is no device=price; write it as in cpu=0.20,cuda=0.35")

@@ -17,8 +17,8 @@ from epochbench.checks import problem_of_loss
 from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
 from epochbench.loading import Feed
-from epochbench.measure.planning import Effort, Plan, plan
-from epochbench.measure.protocol import EVALUATION_ORDER, describe_data, open_feeds
+from epochbench.measure.planning import Effort
+from epochbench.measure.protocol import EVALUATION_ORDER, describe_data, open_feeds, plan_for
 from epochbench.own_loader import LoaderFeed
 from epochbench.recipe import Recipe
 from epochbench.sparse import is_sparse
@@ -53,7 +53,7 @@ def prepare(
     feed, evaluation_feed = open_feeds(workload, recipe, "cpu", seed)
     if batch_size_was_set and isinstance(feed, LoaderFeed):
         raise BadInput(f"{workload.name}: --race-batch-size cannot change a DataLoader of your own; leave it out")
-    todo = _plan(workload, effort, feed, evaluation_feed)
+    todo = plan_for(workload, effort, feed, evaluation_feed)
     batches = chain(feed.epoch(0, todo.warmup_steps), feed.epoch(1, todo.steps))
     tried = _try_out(workload, recipe, seed, feed, batches, "train_data")
     if evaluation_feed is not None:
@@ -61,7 +61,7 @@ def prepare(
         _try_out(workload, recipe, seed, evaluation_feed, batches, "test_data")
     tried["flops_per_step"] = workload.flops_per_step or tried["flops_per_step"]
     read = tuple(_counted(one) for one in (feed, evaluation_feed))
-    todo = _plan(workload, effort, feed, evaluation_feed)
+    todo = plan_for(workload, effort, feed, evaluation_feed)
     facts = describe_data(feed) | tried
     facts |= {
         "batch_size": feed.batch_size,
@@ -73,12 +73,6 @@ def prepare(
     }
     unsure = isinstance(feed, LoaderFeed) and not feed.counted  # the measurement may find an end to it
     return facts | (dict.fromkeys(("name", "epoch_steps", "steps_per_epoch")) if unsure else {})
-
-
-def _plan(workload: Workload, effort: Effort, feed: Feed, evaluation_feed: Feed | None) -> Plan:
-    evaluation_steps = evaluation_feed.steps if evaluation_feed else 0
-    lengths = {"steps_per_epoch": feed.steps, "evaluation_steps_per_epoch": evaluation_steps}
-    return plan(workload, effort, **lengths)
 
 
 def _counted(feed: Feed | None) -> tuple[int, int] | None:

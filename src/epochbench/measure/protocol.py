@@ -28,7 +28,7 @@ from epochbench.loading import Feed, open_feed, short_batch
 from epochbench.measure import machine
 from epochbench.measure.energy import EnergyMeter, open_counter
 from epochbench.measure.passes import epochs_read, passes_apart
-from epochbench.measure.planning import Plan, plan
+from epochbench.measure.planning import Effort, Plan, plan
 from epochbench.measure.surroundings import Surroundings
 from epochbench.measure.task import Clock, Emit, Progress, Task
 from epochbench.orders import epoch_seed
@@ -67,7 +67,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
     record["context_seconds"] = clock() - began
     with _timed(record, "data_seconds", task.device, clock):
         opened = open_feeds(task.workload, task.recipe, task.device, task.seed, task.read)
-        todo = _plan(task, *opened)
+        todo = plan_for(task.workload, task.effort, *opened)
         reading = Reading(
             epochs=epochs_read(todo, apart=not task.recipe.cached_features),
             evaluation_epochs=[(EVALUATION_ORDER, todo.evaluation_steps)],
@@ -84,7 +84,7 @@ def measure(task: Task, emit: Emit, progress: Progress, clock: Clock = time.perf
         training = start(task.workload, fitted.recipe, task.device, seed=task.seed)
         fitted, backbone, training = split(fitted, training)
     task = replace(task, recipe=fitted.recipe)
-    todo = _plan(task, feed, evaluation_feed)
+    todo = plan_for(task.workload, task.effort, feed, evaluation_feed)
     if backbone is not None:
         with _timed(record, "caching_seconds", task.device, clock):
             feed = cache_features(training, backbone, feed, reading.epochs)
@@ -157,10 +157,11 @@ def _as_read(todo: Plan, feed: Feed, evaluation_feed: Feed | None) -> Plan:
     return replace(todo, steps=steps, evaluation_steps=evaluated, whole=steps == feed.steps)
 
 
-def _plan(task: Task, feed: Feed, evaluation_feed: Feed | None) -> Plan:
+def plan_for(workload: Workload, effort: Effort, feed: Feed, evaluation_feed: Feed | None) -> Plan:
+    """What to do of a workload with these feeds."""
     evaluation_steps = evaluation_feed.steps if evaluation_feed else 0
     lengths = {"steps_per_epoch": feed.steps, "evaluation_steps_per_epoch": evaluation_steps}
-    return plan(task.workload, task.effort, **lengths)
+    return plan(workload, effort, **lengths)
 
 
 def hash_first_batches(feed: Feed, seed: int) -> str:

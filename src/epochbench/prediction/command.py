@@ -114,11 +114,7 @@ def print_predictions(
 
 
 def _cards(option: str, text: str, known: dict[str, Hardware]) -> list[Hardware]:
-    try:
-        names = names_in(text)
-    except InputError as error:
-        raise InputError(f"{option}: {error}") from error
-    return [_card(option, name, known) for name in names]
+    return [_card(option, name, known) for name in names_in(text, option)]
 
 
 def _card(option: str, name: str, known: dict[str, Hardware]) -> Hardware:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import pairwise
 from statistics import fmean, median
 
 from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime
+from epochbench.prediction.stretches import stretches
 
 Gaps = list[float]
 """Seconds of the host before each operation of a step, and after the last one."""
-STRETCHES = 5
-"""The smallest and the largest of five hold their median in 15 of 16 cases, whatever the distribution."""
 BY_CHANCE = 1e-3
 """How likely it may be that interruptions alone make a place long as often as it was, in one of all places."""
 LONG, MEAN_LONG, LONG_ON_CPU = 8.0, 2.0, 30.0
@@ -81,9 +79,7 @@ def _beyond(steps: list[Gaps], ordinary: list[Gaps], waits: bool, *, by_rank: bo
     for place, gap in held.items():
         places[place * PLACES // max(1, most - 1)] += max(0.0, gap - usual)
     shares = tuple(one / sum(places) for one in places)
-    number = min(STRETCHES, len(steps))
-    edges = [place * len(steps) // number for place in range(number + 1)]
-    found = [beyond_usual(steps[low:high]) for low, high in pairwise(edges)]
+    found = list(map(beyond_usual, stretches(steps)))
     seconds = beyond_usual(steps)
     low, high = max(0.0, min(seconds, *found)), max(seconds, *found)
     return HostTime(seconds=seconds, low=low, high=high, places=shares, waits=waits)

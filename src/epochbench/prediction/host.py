@@ -38,8 +38,9 @@ from epochbench import devices
 from epochbench.batches import map_leaves
 from epochbench.errors import InputError, type_and_text
 from epochbench.foreign_load import ForeignLoad
-from epochbench.prediction.gaps import STRETCHES, Gaps, beyond, not_told, unsettled
-from epochbench.prediction.recorder import HostTime, OperationRecorder, Recording, on_meta
+from epochbench.prediction.gaps import Gaps, beyond, not_told, unsettled
+from epochbench.prediction.recorder import HostTime, OperationRecorder, Recording, joined, on_meta
+from epochbench.prediction.stretches import STRETCHES
 from epochbench.prediction.workloads import prepare, record
 from epochbench.workload import Workload
 
@@ -100,7 +101,7 @@ def with_load(recording: Recording, load: ForeignLoad) -> Recording:
     if words is None:
         return recording
     said = f"{words} while the host and the loader were timed here, so that both may be faster"
-    return replace(recording, note="; ".join(filter(None, (recording.note, said))))
+    return replace(recording, note=joined(recording.note, said))
 
 
 def with_host(workload: Workload, recording: Recording, *, training: bool = True) -> Recording:
@@ -108,16 +109,16 @@ def with_host(workload: Workload, recording: Recording, *, training: bool = True
     try:
         with _left_as_it_was():
             host, notes = _measured(workload, recording, training)
-        return replace(recording, host=host, note="; ".join(filter(None, (recording.note, *notes))) or None)
+        return replace(recording, host=host, note=joined(recording.note, *notes))
     except Exception as error:
         # A second step of the user's may fail in any way, and what is recorded of the first one stands.
         text = type_and_text(error)[:160]
         return replace(recording, note=noted(recording.note, text))
 
 
-def noted(note: str | None, reason: str) -> str:
+def noted(note: str | None, reason: str) -> str | None:
     """The note with why the host's own time is not in the prediction."""
-    return "; ".join(filter(None, (note, f"what Python takes of the host is not counted ({reason})")))
+    return joined(note, f"what Python takes of the host is not counted ({reason})")
 
 
 @contextmanager

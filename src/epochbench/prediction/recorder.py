@@ -52,6 +52,11 @@ class HostTime:
 ORDINARY_TIME = HostTime(seconds=0.0, low=0.0, high=0.0, places=(0.0,) * (PLACES + 1))
 
 
+def joined(*notes: str | None) -> str | None:
+    """One note of those that there are."""
+    return "; ".join(filter(None, notes)) or None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recording:
     """What one step of `samples` samples does: each distinct operation with how often, and its memory.
@@ -239,7 +244,7 @@ def _recording(recorder: OperationRecorder, samples: int, memory: Memory, note: 
         operations=tuple(recorder.counts.items()),
         samples=samples,
         memory=memory,
-        note="; ".join(filter(None, notes)) or None,
+        note=joined(*notes),
         device=recorder.device,
         computes_in=max(recorder.flops_in, key=recorder.flops_in.__getitem__, default=torch.float32),
     )

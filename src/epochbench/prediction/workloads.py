@@ -21,10 +21,10 @@ from epochbench.culprit import held
 from epochbench.errors import InputError
 from epochbench.loading import open_feed
 from epochbench.prediction.operations import bytes_of
-from epochbench.prediction.recorder import OperationRecorder, Recording, record_forward, record_step
+from epochbench.prediction.recorder import OperationRecorder, Recording, joined, record_forward, record_step
 from epochbench.prediction.stopping import in_words, what_stopped
 from epochbench.training import pair, to_device
-from epochbench.workload import Workload, check_tensors
+from epochbench.workload import Workload, check_tensors, made
 
 MOST_WIDE = 1e-3
 """Share of a step's FLOPs in double precision from which on it is not predicted: they take up to 64 times as long."""
@@ -53,7 +53,7 @@ def record(workload: Workload, half: torch.dtype | None = None, *, training: boo
         )
     if half is None and recording.computes_in in (torch.bfloat16, torch.float16):
         note = f"{OWN_TYPE} {str(recording.computes_in).removeprefix('torch.')}: so it is predicted"
-        recording = replace(recording, note="; ".join(filter(None, (recording.note, note))))
+        recording = replace(recording, note=joined(recording.note, note))
     return recording
 
 
@@ -92,7 +92,7 @@ def _record_on(
     training: bool,
     note: str | None = None,
 ) -> Recording:
-    data = _made(workload.train_data)
+    data = made(workload.train_data)
     read_once = replace(workload, train_data=lambda: data)
     model, loss_of, batch, samples = prepare(device, read_once, recorder, training)
     data_bytes = _beside_the_batch(workload, data)
@@ -100,15 +100,10 @@ def _record_on(
         note = RECURRENT
     if training:
         field = "loss" if workload.step is None else "step"
-        made = record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, field)
+        recorded = record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, field)
     else:
-        made = record_forward(model, loss_of, batch, samples, recorder, half, note)
-    return replace(made, memory=replace(made.memory, data_bytes=data_bytes))
-
-
-def _made(data: Any) -> Any:
-    """What a callable that was given as data makes; else the data."""
-    return data() if callable(data) and not isinstance(data, (Dataset, tuple)) else data
+        recorded = record_forward(model, loss_of, batch, samples, recorder, half, note)
+    return replace(recorded, memory=replace(recorded.memory, data_bytes=data_bytes))
 
 
 def _beside_the_batch(workload: Workload, data: Any) -> int:
@@ -116,7 +111,7 @@ def _beside_the_batch(workload: Workload, data: Any) -> int:
     that has several batches, as TensorFeed has it. A test set is made for this only beside training tensors.
     """
     tensors = isinstance(data, tuple)
-    test = _made(workload.test_data) if tensors else workload.test_data
+    test = made(workload.test_data) if tensors else workload.test_data
     held = sum(map(bytes_of, test)) if isinstance(test, tuple) else 0
     if tensors and len(data[0]) > workload.batch_size:
         held += sum(map(bytes_of, data)) + len(data[0]) * torch.int64.itemsize
@@ -183,7 +178,7 @@ def one_batch(workload: Workload, *, whole: bool = False) -> tuple[Any, int]:
     """(a batch as large as a step's, its samples). Of a Dataset one sample is read, and the others are taken to be
     like it, unless the `whole` batch is asked for.
     """
-    data = _made(workload.train_data)
+    data = made(workload.train_data)
     if isinstance(data, tuple):
         batch = tensors_of(data, workload.batch_size)  # a feed would copy them
         return batch, len(batch[0])
