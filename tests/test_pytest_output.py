@@ -34,20 +34,34 @@ def test_after_its_reader_has_gone_a_stream_is_quiet_to_its_end():
 
 
 @needs_signals
-@pytest.mark.parametrize("door", ["pytest", "epochbench run"])
-def test_a_race_whose_reader_has_gone_ends_as_any_other(tmp_path, door):
+@pytest.mark.parametrize(
+    ("door", "also", "lines_read", "unbuffered"),
+    [
+        ("pytest", [], 0, ""),
+        ("pytest", ["-s"], 1, ""),
+        ("epochbench run", [], 0, "1"),
+    ],
+)
+def test_a_race_whose_reader_has_gone_ends_as_any_other(tmp_path, door, also, lines_read, unbuffered):
     (tmp_path / "jobs.py").write_text(JOBS)
-    (tmp_path / "bench_jobs.py").write_text(f"{HELP}\ndef test_blobs(race):\n    race(workload())\n")
+    (tmp_path / "bench_jobs.py").write_text(f"{HELP}\ndef test_blobs(race):\n    print('a')\n    race(workload())\n")
     command = ["pytest", "-p", "no:cacheprovider", "bench_jobs.py"]
     if door != "pytest":
         command = ["epochbench", "run", "jobs.py:unicode"]
-    how = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered}
     reading, writing = os.pipe()
     with subprocess.Popen(
-        [sys.executable, "-m", *command, *ONE], stdout=writing, stderr=subprocess.PIPE, text=True, **how
+        [sys.executable, "-m", *command, *ONE, *also],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
     ) as process:
         os.close(writing)
-        os.close(reading)
+        with open(reading) as reader:
+            for _ in range(lines_read):
+                assert reader.readline()
         _, errors = process.communicate(timeout=120)
     assert errors == ""
     assert process.returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 class Lenient:
     """A text stream that writes ? for what its encoding lacks, and is quiet once its reader has gone, as `head` does.
 
-    `error` is then what the first write failed with.
+    `error` is then what the first write failed with. Nothing stays in a buffer: multiprocessing empties that before
+    it starts a process, which then fails where nobody reads.
     """
 
     def __init__(self, stream: Any) -> None:
@@ -27,6 +29,7 @@ class Lenient:
         if self.error is None:
             try:
                 self.stream.write(text.encode(encoding, "replace").decode(encoding))
+                self.stream.flush()
             except BrokenPipeError as error:
                 self._nobody_reads(error)
         return len(text)
@@ -52,10 +55,13 @@ class Lenient:
 
 
 def be_lenient(config: pytest.Config) -> None:
-    """Have pytest's terminal write through a Lenient stream."""
+    """Have pytest's terminal write through a Lenient stream, and the tests too where their output is not captured."""
     writer = _writer(config)
     if writer is not None and not isinstance(writer._file, Lenient):
+        shared = writer._file is sys.stdout and config.getoption("capture") == "no"
         writer._file = Lenient(writer._file)
+        if shared:
+            sys.stdout = writer._file
 
 
 def be_strict_again(config: pytest.Config) -> None:
@@ -63,6 +69,8 @@ def be_strict_again(config: pytest.Config) -> None:
     writer = _writer(config)
     if writer is not None and isinstance(writer._file, Lenient):
         lenient, writer._file = writer._file, writer._file.stream
+        if sys.stdout is lenient:
+            sys.stdout = writer._file
         if lenient.error is not None:
             raise lenient.error
 
