@@ -70,6 +70,13 @@ def test_a_race_whose_reader_has_gone_ends_as_any_other(tmp_path, door, also, li
     assert (tmp_path / "results/report.html").exists()
 
 
+@pytest.mark.parametrize("wrong", [[], ["--race-full", "--race-steps=1"]])
+def test_after_a_session_python_s_output_is_as_it_was(tmp_path, wrong):
+    before = sys.stdout
+    pytest.main(["-s", "-p", "no:cacheprovider", str(tmp_path), *wrong])
+    assert sys.stdout is before
+
+
 class _Left:
     def __init__(self, path):
         self.path = path

@@ -276,7 +276,7 @@ def predict(
         command.print_check([find_workload(one, options) for one in workloads], results, **how)
         _notes(results)
         return
-    prices = parse_prices(price) if price is not None else {}
+    prices = parse_prices(price, example="t4=0.35,a100-80gb=1.50") if price is not None else {}
     how |= {"size": decimal_size, "on": on, "precision": precision, "channels_last": channels_last, "prices": prices}
     command.print_predictions([find_workload(one, options) for one in workloads], **how)
 

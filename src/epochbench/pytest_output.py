@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -58,10 +59,11 @@ def be_lenient(config: pytest.Config) -> None:
     """Have pytest's terminal write through a Lenient stream, and the tests too where their output is not captured."""
     writer = _writer(config)
     if writer is not None and not isinstance(writer._file, Lenient):
-        shared = writer._file is sys.stdout and config.getoption("capture") == "no"
+        shared = writer._file is sys.stdout and config.getoption("capture", "no") == "no"
         writer._file = Lenient(writer._file)
         if shared:
             sys.stdout = writer._file
+            config.add_cleanup(partial(_give_back, writer._file))
 
 
 def be_strict_again(config: pytest.Config) -> None:
@@ -69,10 +71,14 @@ def be_strict_again(config: pytest.Config) -> None:
     writer = _writer(config)
     if writer is not None and isinstance(writer._file, Lenient):
         lenient, writer._file = writer._file, writer._file.stream
-        if sys.stdout is lenient:
-            sys.stdout = writer._file
+        _give_back(lenient)
         if lenient.error is not None:
             raise lenient.error
+
+
+def _give_back(lenient: Lenient) -> None:
+    if sys.stdout is lenient:
+        sys.stdout = lenient.stream
 
 
 def _writer(config: pytest.Config) -> Any:

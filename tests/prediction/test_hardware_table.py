@@ -79,6 +79,8 @@ def test_where_no_card_is_near_it_says_where_all_of_them_are_shown():
         (("320e9", "nan"), "cards.csv:2: memory_bytes_per_second is nan; it must be above 0"),
         (("16e9", "0"), "cards.csv:2: memory_bytes is 0; it must be above 0"),
         (("8.1e12", "8.1"), r"fp32_flops_per_second is 8\.1, and is of no card; it lies between 1e\+09 and 1e\+18"),
+        (("t4,", '"t,4",'), "cards.csv:2: card is 't,4'; take out the comma or the =, which --on and --price read"),
+        (("Tesla T4", "Tesla=T4"), "cards.csv:2: name is 'Tesla=T4'; take out the comma or the ="),
         (("320e9", "1e308"), "cards.csv:2: memory_bytes_per_second is 1e308, and is of no card"),
     ],
 )

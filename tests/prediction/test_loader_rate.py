@@ -2,6 +2,7 @@
 
 import math
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from epochbench.loading import open_feed
 from epochbench.prediction import loader, races
 from epochbench.prediction.command import examine
 from epochbench.prediction.hardware import load_hardware
-from epochbench.prediction.loader import UNKNOWN_WIDTH, LoaderRate, measure_loader
+from epochbench.prediction.loader import UNKNOWN_WIDTH, LoaderRate, loaded_at, measure_loader
 from epochbench.prediction.predictor import predict_evaluation
 from epochbench.prediction.races import predict_race
 
@@ -54,10 +55,11 @@ class Simulated:
 
 @pytest.fixture
 def simulated(monkeypatch):
-    def make(*args, **options):
+    def make(*args, others=0.0, **options):
         feed = Simulated(*args, **options)
         monkeypatch.setattr(time, "perf_counter", lambda: feed.now)
         monkeypatch.setattr(loader, "loads_beside", lambda feed: feed.num_workers > 0)
+        monkeypatch.setattr(loader, "ForeignLoad", lambda: SimpleNamespace(share=lambda: others))
         return feed
 
     return make
@@ -101,6 +103,15 @@ def test_the_interval_is_that_of_the_batches(simulated):
     found = measure_loader(simulated(0, 0.2, pauses={3: 0.22}))
     assert found.samples_per_second == pytest.approx(5 * BATCH / 1.02)
     assert found.width == pytest.approx(math.log(0.22 / 0.204))
+
+
+@pytest.mark.parametrize(("others", "times"), [(None, 1), (0.0, 1), (0.5, 2), (1.0, 10)])
+def test_a_loader_that_had_half_of_the_cpus_may_be_twice_as_fast_alone(simulated, others, times):
+    feed = simulated(0, 0.2, others=others)
+    found = measure_loader(feed)
+    assert found.samples_per_second == pytest.approx(BATCH / 0.2)
+    assert found.faster == pytest.approx(math.log(times))
+    assert loaded_at(found)["loading_faster"] == found.faster
 
 
 class Rows(Dataset):
@@ -179,12 +190,12 @@ def test_a_race_and_the_command_find_the_same_rate_of_a_loader_with_processes():
 
 
 def test_a_step_beside_the_processes_takes_their_time_in_training_and_in_evaluation(monkeypatch):
-    known = LoaderRate(samples_per_second=BATCH / 0.5, width=math.log(2), beside=True)
+    known = LoaderRate(samples_per_second=BATCH / 0.5, width=math.log(2), faster=math.log(1.25), beside=True)
     monkeypatch.setattr(races, "measure_loader", lambda feed: known)
     workload = job(with_workers, test_data=with_workers)
     (one, *_) = predict_race(lambda message: None, None, None, workload=workload, loading_seconds=0.001, devices={})
     for begin in ("", "evaluation_"):
-        assert [one[begin + name] for name in ("low", "step_seconds", "high")] == pytest.approx([0.25, 0.5, 1])
+        assert [one[begin + name] for name in ("low", "step_seconds", "high")] == pytest.approx([0.2, 0.5, 1])
 
 
 def test_what_a_race_waited_for_stands_where_the_loader_has_no_processes():

@@ -196,6 +196,7 @@ def test_a_recipe_s_name_in_a_run_cannot_steer_the_terminal(job, tmp_path):
         (["--on", "t4,"], ["--on: 't4,' has nothing before or after a comma; leave that comma out"]),
         (["--on", "t4,,l4"], ["--on: 't4,,l4' has nothing before or after a comma"]),
         (["--price", "t4=0.35,"], ["--price: 't4=0.35,' has nothing before or after a comma"]),
+        (["--on", "t4", "--price", "t4:1"], ["--price: 't4:1' is no device=price; write it as in t4=0.35"]),
         (["--price", "foo=1"], ["--price: 'foo' is no known card; `epochbench predict` without --on"]),
         (["--price", "t4=1,Tesla T4=2"], ["--price: t4 is named twice"]),
         (["--precision", "int8"], ["'int8'", "fp32, tf32"]),

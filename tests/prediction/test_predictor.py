@@ -196,6 +196,7 @@ def test_inference_is_faster_than_training_and_needs_less_memory():
         ({"on": "t4", "precision": "bf16"}, "t4: has no bf16"),
         ({"on": "t4", "loader_samples_per_second": -1.0}, "above 0, not -1.0"),
         ({"on": "t4", "hardware": "none.csv"}, "none.csv"),
+        ({"on": "t4", "hardware": 3}, "takes as `hardware` a CSV file of cards, not 3"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(how, message):

@@ -228,6 +228,15 @@ def test_a_model_that_runs_nowhere_is_refused_with_its_own_error():
         record(workload_of(lambda: nn.Linear(5, 2), torch.zeros(8, 4)))
 
 
+def test_a_model_that_ends_python_is_refused_with_its_line():
+    class Ends(nn.Linear):
+        def forward(self, inputs):
+            raise SystemExit(3)
+
+    with pytest.raises(InputError, match=r"small: cannot be recorded: SystemExit: 3, at test_recorded_step.py:\d+"):
+        record(workload_of(lambda: Ends(4, 2), torch.zeros(8, 4)))
+
+
 def test_tensors_without_a_sample_are_refused():
     with pytest.raises(InputError, match=r"train_data makes no batch"):
         record(workload_of(lambda: nn.Linear(4, 2), torch.zeros(0, 4), batch_size=8))

@@ -21,13 +21,15 @@ COSTS = (("baseline", "baseline_job_seconds", "baseline_job_cost"), ("device", "
 """Of a table of speedups (the second of projections too): the device, its job's seconds, and the column of costs."""
 
 
-def parse_prices(text: str) -> Prices:
-    """ "cpu=0.20,CUDA=0.35" → {"cpu": 0.2, "cuda": 0.35}, prices of an hour. Raises InputError naming the part."""
+def parse_prices(text: str, example: str = "cpu=0.20,cuda=0.35") -> Prices:
+    """ "cpu=0.20,CUDA=0.35" → {"cpu": 0.2, "cuda": 0.35}, prices of an hour. Raises InputError naming the part, with
+    an example of what can be priced.
+    """
     prices: Prices = {}
     for part in names_in(text, "--price"):
         device, equals, number = (piece.strip().lower() for piece in part.partition("="))
         if not (device and equals and number):
-            raise InputError(f"--price: {part!r} is no device=price; write it as in cpu=0.20,cuda=0.35")
+            raise InputError(f"--price: {part!r} is no device=price; write it as in {example}")
         try:
             price = float(number)
         except ValueError as error:

@@ -102,6 +102,10 @@ def _card(place: str, row: dict[str, str]) -> Hardware:
             raise InputError(f"{place}: {name} is missing; give it as in the card's data sheet")
         elif not text.isprintable():
             raise InputError(f"{place}: {name} holds a character that cannot be printed; take it out")
+        elif name in ("card", "name") and any(one in text for one in ",="):
+            raise InputError(
+                f"{place}: {name} is {text!r:.60}; take out the comma or the =, which --on and --price read"
+            )
         else:
             values[name] = text if name in _TEXTS else _positive(place, name, text)
     return Hardware(**values)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import math
 import time
 from dataclasses import dataclass
 
+from epochbench.foreign_load import ForeignLoad
 from epochbench.loading import Feed
 from epochbench.own_loader import LoaderFeed
 from epochbench.prediction.stretches import STRETCHES, stretches
@@ -16,6 +17,8 @@ LONGEST_SECONDS = 2.5
 """From the first batch on, after which the next one is the last."""
 UNKNOWN_WIDTH = 0.25
 """Of the loader's interval where too little is known of its spread: about a quarter to both sides."""
+MOST_OTHERS = 0.9
+"""Of the CPUs that others can have taken; where it seems more, the loader waited for something else."""
 
 Gap = tuple[int, float]
 """(samples, the seconds in which they came)"""
@@ -23,20 +26,25 @@ Gap = tuple[int, float]
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderRate:
-    """Samples per second; `width`, half of the interval of the rate's logarithm; and whether they are loaded `beside`
-    the step.
+    """Samples per second; `width`, half of the interval of the rate's logarithm, and how much further it goes up, as
+    the loader may be `faster` alone; and whether they are loaded `beside` the step.
     """
 
     samples_per_second: float
     width: float
     beside: bool
+    faster: float = 0.0
 
 
 def loaded_at(loader: LoaderRate | None) -> dict[str, float]:
     """What a prediction takes of it; None is of data that no loader reads."""
     if loader is None:
         return {}
-    return {"loader_samples_per_second": loader.samples_per_second, "loading_width": loader.width}
+    return {
+        "loader_samples_per_second": loader.samples_per_second,
+        "loading_width": loader.width,
+        "loading_faster": loader.faster,
+    }
 
 
 def loads_beside(feed: Feed) -> bool:
@@ -49,7 +57,11 @@ def measure_loader(feed: Feed) -> LoaderRate:
 
     The processes of a loader start anew in each epoch, and what they have loaded when the last of them is there
     comes at once. So as many batches as they load ahead are read first, and are not counted.
+
+    Where others took a share s of the CPUs meanwhile, a loader that never waits had at least 1 - s of what there was,
+    and alone is at most 1 / (1 - s) times as fast.
     """
+    load = ForeignLoad()
     workers = feed.data.num_workers if loads_beside(feed) else 0
     ahead = workers * (feed.data.prefetch_factor or 2) if workers else 1
     gaps: list[Gap] = []
@@ -68,7 +80,8 @@ def measure_loader(feed: Feed) -> LoaderRate:
         gaps += _steady(epoch, workers, ahead)
         number += 1
     samples, seconds = _joined(gaps)
-    return LoaderRate(samples_per_second=samples / seconds, width=_width(gaps), beside=workers > 0)
+    faster = -math.log(1 - min(MOST_OTHERS, load.share() or 0.0))
+    return LoaderRate(samples_per_second=samples / seconds, width=_width(gaps), beside=workers > 0, faster=faster)
 
 
 def _steady(epoch: list[Gap], workers: int, ahead: int) -> list[Gap]:

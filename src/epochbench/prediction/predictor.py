@@ -84,6 +84,8 @@ def predict(
         raise InputError(f"predict() takes a Workload, not {type(workload).__name__}; call what makes one")
     if not isinstance(on, str):
         raise InputError(f'predict() takes as `on` the name of a card, such as "t4", not {on!r:.40}')
+    if not isinstance(hardware, (str, Path, type(None))):
+        raise InputError(f"predict() takes as `hardware` a CSV file of cards, not {hardware!r:.40}")
     cards = load_hardware(Path(hardware) if hardware is not None else None)
     card = find_card(on, cards)
     recording = record_with_host(workload, half_type(precision), training=training)
@@ -125,10 +127,12 @@ def predict_recording(
     loader_samples_per_second: float | None = None,
     loading: Loading = "beside",
     loading_width: float = 0.0,
+    loading_faster: float = 0.0,
 ) -> Prediction:
     """Predict a step that was recorded in that precision, as `predict` does.
 
-    `loading_width` is half of the interval of the logarithm of the loader's rate, where that is not exact.
+    `loading_width` is half of the interval of the logarithm of the loader's rate, where that is not exact, and
+    `loading_faster` is how much further it goes up.
     """
     if loading not in get_args(Loading):
         raise InputError(f"loading {loading!r:.40} is none of {', '.join(map(repr, get_args(Loading)))}")
@@ -163,7 +167,7 @@ def predict_recording(
         low=_together(
             device * math.exp(-width),
             launches * LAUNCH_LOW,
-            load * math.exp(-loading_width),
+            load * math.exp(-loading_width - loading_faster),
             loading,
             host,
             host.low,

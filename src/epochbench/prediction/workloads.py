@@ -70,7 +70,7 @@ def _recorded(workload: Workload, half: torch.dtype | None, training: bool) -> t
         return _record_on("meta", workload, recorder, half, training), recorder
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # code of theirs may end itself
         # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.
         note = f"cannot run without values ({what_stopped(recorder.failed, error)})"
         note += "; recorded from a step on the CPU instead"
@@ -79,7 +79,7 @@ def _recorded(workload: Workload, half: torch.dtype | None, training: bool) -> t
         return _record_on("cpu", workload, recorder, half, training, note), recorder
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # What it said without values is its own fault again, or no fault of its own.
         raise InputError(f"{workload.name}: cannot be recorded: {in_words(error)}") from error
 
