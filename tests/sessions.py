@@ -3,9 +3,11 @@
 A pytest of its own takes seconds, so one that shows several things is best a fixture of its module.
 """
 
+import atexit
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -105,13 +107,19 @@ class Ran:
         return section.partition("\n=")[0].splitlines()
 
 
+def short_folder():
+    """A folder until the tests end, whose path is short: a socket in it may have one of 107 characters at most."""
+    folder = Path(tempfile.mkdtemp(prefix="t"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def start(folder, *options, environment=None):
     """pytest on a folder in the background, as the leader of a process group."""
     if not (folder / "pytest.ini").exists():
         (folder / "pytest.ini").write_text("[pytest]\npython_files = bench_*.py\n")
     (folder / "tmp").mkdir(exist_ok=True)
-    # By a short name: a socket in it may have no path of more than 107 characters.
-    short = Path(tempfile.mkdtemp(prefix="t")) / "t"
+    short = short_folder() / "t"
     short.symlink_to(folder / "tmp")
     return subprocess.Popen(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options],

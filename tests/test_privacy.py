@@ -11,7 +11,6 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import pytest
 
 from epochbench.measure import machine
 from tests.datasets.test_datasets_mnist import write_mnist
-from tests.sessions import ROOT, SUITE
+from tests.sessions import ROOT, SUITE, short_folder
 
 USER, HOST, AUTHOR = "jdoe-odd", "odd-host-77.lab.example", "Quirin Oddname"
 FAKE = """
@@ -103,7 +102,7 @@ def left(tmp_path_factory):
         "HOME": str(home),
         "ODD_HOST": HOST,
         "ODD_LOG": str(home / "log"),
-        "TMPDIR": tempfile.mkdtemp("t"),
+        "TMPDIR": str(short_folder()),
     }
     environment |= dict.fromkeys(("USER", "LOGNAME", "LNAME", "USERNAME"), USER)
     environment |= {"PYTHONPATH": os.pathsep.join([str(fake), str(ROOT)]), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
@@ -135,11 +134,15 @@ def left(tmp_path_factory):
         "export": ["export", "-o", "tables"], "parquet": ["export", "-o", "parquet", "-f", "parquet"],
         "doctor": ["doctor", "--data", home / "my data"],
         "doctor json": ["doctor", "--json", "--data", home / "my data"],
-        "tune": ["tune", "jobs_of_mine.py:workload", "--device", "cpu", "--budget", "12"],
     }  # fmt: skip
     for name, command in commands.items():
         done = run(name, "epochbench", *command)
         assert done.returncode == 0, f"{name}: {done.stdout}{done.stderr}"
+    for budget in (12, 48, 192):  # what is too little on a busy machine is refused
+        done = run("tune", "epochbench", "tune", "jobs_of_mine.py:workload", "--device", "cpu", "--budget", budget)
+        if done.returncode == 0:
+            break
+    assert done.returncode == 0, done.stdout + done.stderr
     log = (home / "log").read_text() if (home / "log").exists() else ""
     return Left(texts=texts | _files(project), log=log, home=home, environment=environment)
 

@@ -192,9 +192,10 @@ def figure_of(name):
     return next(st.floats(*bounds) for unit, bounds in BOUNDS.items() if name.endswith(unit))
 
 
+titles = words.filter(lambda text: not set(text) & set(",="))  # which options read between names
+of_texts = {"card": titles, "name": titles, "source": words}
 cards = st.builds(
-    Hardware,
-    **{name: words if kind == "str" else figure_of(name) for name, kind in Hardware.__annotations__.items()},
+    Hardware, **{name: of_texts[name] if name in of_texts else figure_of(name) for name in Hardware.__annotations__}
 )
 
 
