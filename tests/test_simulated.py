@@ -23,7 +23,9 @@ def fresh_process(code, stdin=b""):
     """What the code printed last, as JSON, run in a new interpreter whose warnings are errors."""
     # Python 3.12 warns of any fork in a process with threads, which torch's loader does by design
     filters = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
-    command = [sys.executable, *filters, "-c", f"import json\n{code}"]
+    # Python before 3.14 ends a thread of autograd that asks for its lock after the end, and C++ the process with it
+    ending = "import os, sys; sys.stdout.flush(); os._exit(0)"
+    command = [sys.executable, *filters, "-c", f"import json\n{code}\n{ending}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, input=stdin, timeout=300, check=False)
     assert (done.returncode, done.stderr.decode()) == (0, "")
     return json.loads(done.stdout.splitlines()[-1])
