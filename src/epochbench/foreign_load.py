@@ -9,6 +9,8 @@ from contextlib import suppress
 import psutil
 
 OTHER_LOAD = 0.10
+SHORTEST_SECONDS = 0.5
+"""That are watched before a share is told: the system counts CPU time in ticks of 10 ms, for each process."""
 
 
 class ForeignLoad:
@@ -19,10 +21,13 @@ class ForeignLoad:
         self._busy, self._own = _busy_seconds(), _own_seconds()
 
     def share(self) -> float | None:
-        """The CPU time that others took, of all that there was, 0 to 1; None where there was none."""
-        available = (time.monotonic() - self._began) * (psutil.cpu_count() or 1)
+        """The CPU time that others took, of all that there was, 0 to 1; None where that was too little to tell."""
+        watched = time.monotonic() - self._began
+        if watched < SHORTEST_SECONDS:
+            return None
+        available = watched * (psutil.cpu_count() or 1)
         others = (_busy_seconds() - self._busy) - (_own_seconds() - self._own)
-        return min(1.0, max(0.0, others / available)) if available else None
+        return min(1.0, max(0.0, others / available))
 
     def in_words(self) -> str | None:
         """What a reader has to know of it, or None."""

@@ -70,6 +70,16 @@ def test_the_share_of_others_is_busy_time_that_is_not_ours_over_all_there_was(mo
     assert surroundings.Surroundings("cpu").facts() == {"other_cpu_share": pytest.approx(8 / 40)}
 
 
+def test_of_a_moment_no_share_is_told(monkeypatch):
+    """A tick of 10 ms in 30 ms on one CPU would be a third of it."""
+    clock, busy = iter([100.0, 100.03]), iter([50.0, 50.01])
+    monkeypatch.setattr(foreign_load.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(foreign_load, "_busy_seconds", lambda: next(busy))
+    monkeypatch.setattr(foreign_load, "_own_seconds", lambda: 5.0)
+    monkeypatch.setattr(psutil, "cpu_count", lambda: 1)
+    assert surroundings.Surroundings("cpu").facts() == {"other_cpu_share": None}
+
+
 MOUNTS = """\
 /dev/vda / ext4 rw 0 0
 drive /content/drive fuse.drive rw 0 0

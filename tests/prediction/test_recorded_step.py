@@ -1,5 +1,7 @@
 """What the recorder counts, against counts by hand: FLOPs, bytes, memory, types, and models that meta cannot run."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -226,6 +228,22 @@ def test_tensors_that_a_model_makes_of_numbers_do_not_keep_it_from_meta():
 def test_a_model_that_runs_nowhere_is_refused_with_its_own_error():
     with pytest.raises(InputError, match=r"small: cannot be recorded.*shapes cannot be multiplied"):
         record(workload_of(lambda: nn.Linear(5, 2), torch.zeros(8, 4)))
+
+
+def accumulating(model, batch):
+    loss = model(batch[0]).sum()
+    loss.backward()
+    return loss if batch[0].size(1) == 4 else loss.detach()
+
+
+@pytest.mark.parametrize(
+    ("width", "said"), [(4, "has been through backward() already"), (5, "is cut off from the mod")]
+)
+def test_a_step_that_calls_backward_itself_is_refused_as_in_a_race(width, said):
+    workload = workload_of(lambda: nn.Linear(width, 2), torch.zeros(8, width), loss=None, step=accumulating)
+    with pytest.raises(InputError, match=re.escape(said)) as refused:
+        record(workload)
+    assert str(refused.value).startswith("small: the loss that Workload.step (accumulating, line ")
 
 
 def test_a_model_that_ends_python_is_refused_with_its_line():

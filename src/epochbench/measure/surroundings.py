@@ -34,7 +34,7 @@ class Surroundings:
             self._strangers = max(self._strangers, self._nvml.strangers())
 
     def facts(self) -> dict[str, Any]:
-        """`other_cpu_share`: the CPU time that others took, of all that there was, 0 to 1."""
+        """`other_cpu_share`: the CPU time that others took, of all that there was, 0 to 1; None after a moment."""
         self.sample()
         facts: dict[str, Any] = {"other_cpu_share": self._load.share()}
         if self._nvml is not None:

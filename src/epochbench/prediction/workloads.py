@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, default_collate
 
-from epochbench.checks import check_model, moved
+from epochbench.checks import check_model, moved, why_no_gradient
 from epochbench.culprit import held
 from epochbench.errors import InputError
 from epochbench.loading import open_feed
@@ -99,11 +99,29 @@ def _record_on(
     if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
         note = RECURRENT
     if training:
-        field = "loss" if workload.step is None else "step"
-        recorded = record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, field)
+        recorded = _record_training(workload, model, loss_of, batch, samples, recorder, half, note)
     else:
         recorded = record_forward(model, loss_of, batch, samples, recorder, half, note)
     return replace(recorded, memory=replace(recorded.memory, data_bytes=data_bytes))
+
+
+def _record_training(
+    workload: Workload, model: nn.Module, loss_of: Callable[[Any], Any], batch: Any, samples: int, *how: Any
+) -> Recording:
+    """As `record_step`. Raises InputError for a loss that has no gradient, as a race does."""
+    losses = []
+
+    def kept(batch: Any) -> Any:
+        losses.append(loss_of(batch))
+        return losses[-1]
+
+    field = "loss" if workload.step is None else "step"
+    try:
+        return record_step(model, kept, workload.optimizer, batch, samples, *how, field)
+    except RuntimeError as error:
+        if losses and (reason := why_no_gradient(workload, losses[-1], error)) is not None:
+            raise InputError(reason) from error
+        raise
 
 
 def _beside_the_batch(workload: Workload, data: Any) -> int:
