@@ -53,7 +53,10 @@ def why_no_gradient(workload: Workload, loss: torch.Tensor, error: RuntimeError)
         cause = "detach(), no_grad() or a backward() of your own" if workload.step else "detach() or no_grad()"
         return f"{name}: {what} is cut off from the model's weights: take {cause} out, the race calls backward()"
     if "backward through the graph a second time" in str(error):
-        return f"{name}: {what} has been through backward() already: take that out, the race calls backward()"
+        return (
+            f"{name}: {what} has been through backward() already: take that out, or detach() what is kept of an "
+            "earlier step; the race calls backward()"
+        )
     return None
 
 
@@ -67,7 +70,18 @@ def _which(workload: Workload) -> tuple[str, str]:
 def problem_of_loss(field: str, loss: Any) -> str | None:
     """Why what Workload.`field` gave is no loss; None where it is one."""
     if not isinstance(loss, torch.Tensor):
-        return f"Workload.{field} must give a scalar tensor, not {type(loss).__name__}"
+        return f"Workload.{field} must give a scalar tensor, not {type(loss).__name__}{_instead(loss)}"
     if loss.numel() != 1:
         return f"Workload.{field} must give a scalar, not a tensor of shape {tuple(loss.shape)}"
     return None
+
+
+def _instead(loss: Any) -> str:
+    """What to give instead of what is no loss, as the sentence on that goes on."""
+    if isinstance(getattr(loss, "loss", None), torch.Tensor):
+        return "; give its .loss"
+    if isinstance(loss, dict):
+        return "; give its loss, or the sum of its losses"
+    return {float: "; leave .item() out", type(None): "; let it return the loss"}.get(
+        type(loss), "; give the loss alone"
+    )

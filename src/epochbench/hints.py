@@ -32,8 +32,38 @@ HINTS = (
         "the images are too small for this model",
     ),
     (
-        r"should have the same dtype|expected scalar type",
-        "the model and its input have different types",
+        r"(?:should|must) have the same dtype|expected scalar type|Input type .* and bias type|match weight dtype",
+        "the model and its input have different types: layers are float32 unless made otherwise, and NumPy makes "
+        "float64; give .float()",
+    ),
+    (
+        r"expected target dtype to be Long",
+        "the loss takes the number of a class for each sample, of type int64: give .long()",
+    ),
+    (
+        r"0D or 1D target tensor expected",
+        "the loss takes the number of a class for each sample: give targets of shape (batch,)",
+    ),
+    (
+        r"can't be cast to the desired output type Long",
+        "the loss takes targets of the type of the outputs: give .float()",
+    ),
+    (
+        r"index out of range in self",
+        "an Embedding is given an index that is not below its number of rows",
+    ),
+    (
+        r"(?:of|to be) equal size",
+        "what differs in size makes no batch: pad it, in a collate_fn of a DataLoader that train_data makes, say",
+    ),
+    (
+        r"default_collate: batch must contain tensors",
+        "what is no tensor makes no batch: let the data set make one, with a transform, say, or give a DataLoader "
+        "with a collate_fn",
+    ),
+    (
+        r"Found no NVIDIA driver|not compiled with CUDA|No HIP GPUs are available",
+        'leave .cuda() and .to("cuda") out: the model and each batch are on the device that is raced',
     ),
     (
         r"maximum recursion depth exceeded",
@@ -45,15 +75,19 @@ HINTS = (
     ),
 )
 """(pattern of the error's text, what it means): to add one is one entry."""
+IN_EVALUATION = "in an evaluation: the model is in eval() mode, without gradients"
+"""What an error is noted with that an evaluation raised."""
 
 
 def hint(error: BaseException) -> str | None:
-    """What an error of a training most often means; None where nothing is known of it."""
+    """What an error most often means, and whether it is one of the evaluation; None where nothing is known of it."""
+    known = [note for note in getattr(error, "__notes__", ()) if note == IN_EVALUATION]
     text = str(error)
     for pattern, words in HINTS:
         if (found := re.search(pattern, text)) is not None:
-            return found.expand(words)
-    return None
+            known.append(found.expand(words))
+            break
+    return "; ".join(known) or None
 
 
 def item_of(error: BaseException) -> int | None:

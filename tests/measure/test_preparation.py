@@ -1,5 +1,7 @@
 """What is found before anything is measured: data that cannot be trained on, in one line that names it."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from epochbench import ARTICLE, Workload
 from epochbench.errors import InputError
+from epochbench.measure.outcome import describe
 from epochbench.measure.planning import Effort
 from epochbench.measure.preparation import prepare
 
@@ -165,8 +168,14 @@ def test_inputs_in_a_dict_or_a_list_are_accepted(kind):
     ("changes", "words"),
     [
         ({"loss": nn.CrossEntropyLoss(reduction="none")}, r"Workload\.loss must give a scalar, .* of shape \(2,\)"),
-        ({"loss": lambda output, target: 0.5}, r"Workload\.loss must give a scalar tensor, not float"),
-        ({"step": lambda model, batch: 0.5}, r"Workload\.step must give a scalar tensor, not float"),
+        (
+            {"loss": lambda output, target: 0.5},
+            r"Workload\.loss must give a scalar tensor, not float; leave \.item\(\) out",
+        ),
+        (
+            {"step": lambda model, batch: 0.5},
+            r"Workload\.step must give a scalar tensor, not float; leave \.item\(\) out",
+        ),
         ({"step": lambda model, batch: model(batch[0]).sum(1)}, r"Workload\.step must give a scalar, .*\(2,\)"),
         (
             {"train_data": lambda: DataLoader(Read(), batch_sampler=Nothing())},
@@ -181,6 +190,52 @@ def test_inputs_in_a_dict_or_a_list_are_accepted(kind):
 def test_what_cannot_be_trained_is_named_by_its_field(changes, words):
     with pytest.raises(InputError, match=f"^blobs: {words}$"):
         prepare_here(**changes)
+
+
+class Losses(nn.Linear):
+    """Two outputs while it trains and one else, as Inception; in training its gradients too, as of a force field."""
+
+    def forward(self, rows):
+        scores = super().forward(rows)
+        if not self.training:
+            return scores
+        (slope,) = torch.autograd.grad(scores.sum(), self.weight, create_graph=True)
+        return scores, slope.sum()
+
+
+def both(outputs, labels):
+    scores, slope = outputs
+    return functional.cross_entropy(scores, labels) + 0 * slope
+
+
+@pytest.mark.parametrize("how", [{"loss": both}, {"step": lambda model, batch: both(model(batch[0]), batch[1])}])
+def test_a_model_that_makes_its_loss_only_in_training_is_tried_in_training(how):
+    assert prepare_here(model=lambda: Losses(3, 2), **how)["steps_per_epoch"] == 3
+
+
+def test_what_fails_only_in_the_evaluation_says_that_the_model_evaluates():
+    with pytest.raises(RuntimeError, match="floating point type") as raised:
+        prepare_here(
+            model=lambda: Losses(3, 2), loss=both, train_data=(INPUTS, LABELS), test_data=(INPUTS[:3], LABELS[:3])
+        )
+    assert describe(raised.value)["reason"].endswith(
+        "(in an evaluation: the model is in eval() mode, without gradients)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        (SimpleNamespace(loss=torch.zeros(())), "give its .loss"),
+        ({"boxes": torch.zeros(())}, "give its loss, or the sum of its losses"),
+        (None, "let it return the loss"),
+        ((torch.zeros(()), 3), "give the loss alone"),
+    ],
+)
+def test_a_step_that_gives_no_loss_is_told_what_to_give(given, instead):
+    name = type(given).__name__
+    told = f"blobs: Workload.step must give a scalar tensor, not {name}; {instead}"
+    assert refusal(step=lambda model, batch: given) == told
 
 
 def test_a_loss_of_one_number_in_a_list_is_taken_for_a_scalar():

@@ -8,6 +8,7 @@ import cloudpickle
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import default_collate
 
 from epochbench import Workload
 from epochbench.batches import map_leaves
@@ -119,3 +120,28 @@ def test_workers_without_shared_memory_are_told_where_to_look():
     assert hint(RuntimeError(said)).startswith(
         "the DataLoader's workers are out of shared memory; `epochbench doctor`"
     )
+
+
+DOUBLES = torch.zeros(2, 3, 8, 8, dtype=torch.double)
+SCORES, CLASSES = torch.zeros(2, 3), torch.zeros(2, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [
+        (lambda: nn.Linear(8, 1)(DOUBLES), "give .float()"),
+        (lambda: nn.Conv2d(3, 1, 3)(DOUBLES), "give .float()"),
+        (lambda: nn.LSTM(8, 1)(DOUBLES[0]), "give .float()"),
+        (lambda: nn.CrossEntropyLoss()(SCORES, CLASSES.int()), "give .long()"),
+        (lambda: nn.CrossEntropyLoss()(SCORES, CLASSES[:, None]), "shape (batch,)"),
+        (lambda: nn.BCEWithLogitsLoss()(SCORES[:, 0], CLASSES), "give .float()"),
+        (lambda: nn.Embedding(2, 1)(CLASSES + 2), "not below its number of rows"),
+        (lambda: default_collate([torch.zeros(2), torch.zeros(3)]), "pad it, in a collate_fn"),
+        (lambda: default_collate([[1, 2], [1]]), "pad it, in a collate_fn"),
+        (lambda: default_collate([None, None]), "let the data set make one"),
+    ],
+)
+def test_types_and_sizes_that_do_not_fit_are_told_with_what_to_give(fails, told):
+    with pytest.raises((RuntimeError, ValueError, IndexError, TypeError)) as raised:
+        fails()
+    assert told in hint(raised.value)

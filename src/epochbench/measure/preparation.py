@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -16,6 +17,7 @@ from epochbench import training
 from epochbench.checks import problem_of_loss
 from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
+from epochbench.hints import IN_EVALUATION
 from epochbench.loading import Feed
 from epochbench.measure.planning import Effort
 from epochbench.measure.protocol import EVALUATION_ORDER, describe_data, open_feeds, plan_for
@@ -89,33 +91,52 @@ def _counted(feed: Feed | None) -> tuple[int, int] | None:
 def _try_out(
     workload: Workload, recipe: Recipe, seed: int, feed: Feed, batches: Iterator[Any], field: str
 ) -> dict[str, Any]:
-    """Compute one loss, and read batches for a bounded time, which warms what they come from → facts of the model."""
+    """Compute one loss, in training as the training does and else as the evaluation, and read batches for a bounded
+    time, which warms what they come from → facts of the model.
+    """
     first = next(batches)
     ready = training.start(workload, recipe, "cpu", seed=seed)
-    ready.model.eval()
+    trained = field == "train_data"  # there are models that give losses, or more than one output, only in training
+    ready.model.train(trained)
     facts: dict[str, Any] = {
         "weights": getattr(ready.model, "weights_source", None),
         "weights_hash": ready.weights_hash,
         "parameters": sum(parameter.numel() for parameter in ready.model.parameters()),
     }
     if workload.step is not None:
-        _check_loss(workload, "step", workload.step(ready.model, first))
+        with _as_it_runs(trained):
+            loss = workload.step(ready.model, first)
+        _check_loss(workload, "step", loss)
         _warm(batches)
         return facts | {"flops_per_step": count_flops(ready, first)}
     inputs, targets = training.pair(first)
     # A model may be made for the one batch that holds all, as of a graph; a user's own loader may put time first.
     if feed.steps > 1 and not isinstance(feed, LoaderFeed):
         inputs, targets = _few(inputs, targets)
-    with torch.no_grad():
+    with _as_it_runs(trained):
         outputs = ready.model(inputs)
-        classes = outputs.shape[1] if training.is_classification(outputs, targets) else None
-        if classes is not None and _indexes_classes(workload):
-            known = _all_labels(feed)
-            labels = [known] if known is not None else (training.pair(batch)[1] for batch in chain([first], batches))
-            _check_labels(workload, field, classes, _bounded(labels))
-        _check_loss(workload, "loss", workload.loss(outputs, targets))  # type: ignore[misc]
+    classes = outputs.shape[1] if training.is_classification(outputs, targets) else None
+    if classes is not None and _indexes_classes(workload):
+        known = _all_labels(feed)
+        labels = [known] if known is not None else (training.pair(batch)[1] for batch in chain([first], batches))
+        _check_labels(workload, field, classes, _bounded(labels))
+    with _as_it_runs(trained):
+        loss = workload.loss(outputs, targets)  # type: ignore[misc]
+    _check_loss(workload, "loss", loss)
     _warm(batches)
     return facts | {"flops_per_step": count_flops(ready, first)}
+
+
+@contextmanager
+def _as_it_runs(trained: bool) -> Iterator[None]:
+    """With gradients in training alone; what an evaluation raises is noted as its own."""
+    try:
+        with torch.set_grad_enabled(trained):
+            yield
+    except Exception as error:
+        if not trained:
+            error.add_note(IN_EVALUATION)
+        raise
 
 
 def count_flops(ready: training.Training, batch: Any) -> int | None:
