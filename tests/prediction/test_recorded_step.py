@@ -283,3 +283,74 @@ def test_one_sample_of_a_data_set_stands_for_a_batch():
 
     assert recording.samples == 64
     assert Once.read == 1
+
+
+class Alternating(torch.utils.data.Dataset):
+    """16 samples, the numbers 1 and -1 by turns, as long as `lengths` says by their place."""
+
+    def __init__(self, lengths=(4,)):
+        self.lengths = lengths
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, place):
+        return torch.full((self.lengths[place % len(self.lengths)],), (-1.0) ** place), 0
+
+
+class Routing(nn.Module):
+    """Each sample goes to one of two experts, by its sign."""
+
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Linear(4, 2), nn.Linear(4, 2)])
+
+    def forward(self, rows):
+        out = rows[:, :2] * 0
+        for expert, taken in zip(self.experts, (rows[:, 0] > 0, rows[:, 0] < 0), strict=True):
+            (places,) = taken.nonzero(as_tuple=True)
+            if len(places):
+                out = out.index_add(0, places, expert(rows[places]))
+        return out
+
+
+def test_where_values_decide_a_batch_is_of_samples_of_its_own_and_all_the_experts_run():
+    recording = record(workload_of(Routing, torch.zeros(0, 4), train_data=Alternating(), batch_size=16))
+
+    assert sum(count for _, count in found(recording, "matmul", "forward")) == 2
+    assert sum(one.flops * count for one, count in found(recording, "matmul", "forward")) == 2 * 16 * 4 * 2
+
+
+def test_samples_that_make_no_batch_are_told_as_such_and_not_as_what_one_of_them_is():
+    with pytest.raises(InputError, match=r"stack expects each tensor to be equal size.*\(what differs in size"):
+        record(workload_of(Routing, torch.zeros(0, 4), train_data=Alternating((4, 5)), batch_size=16))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda loss: loss.backward(), "has been through backward() already"),
+        (lambda loss: loss.detach_(), "is cut off from the model's weights"),
+    ],
+)
+def test_a_step_that_spoils_its_loss_is_told_so_as_in_a_race(spoil, told):
+    def step(model, batch):
+        loss = model(batch[0]).square().mean()
+        spoil(loss)
+        return loss
+
+    with pytest.raises(InputError) as refused:
+        record(workload_of(lambda: nn.Linear(4, 2), torch.zeros(8, 4), step=step))
+    assert str(refused.value).startswith("small: the loss that Workload.step (step, line ")
+    assert told in str(refused.value)
+
+
+def test_what_a_model_does_only_in_an_evaluation_is_told_as_that():
+    class Fails(nn.Linear):
+        def forward(self, rows):
+            return super().forward(rows) if self.training else {}["scores"]
+
+    workload = workload_of(lambda: Fails(4, 2), torch.zeros(8, 4))
+    record(workload)
+    with pytest.raises(InputError, match=r"KeyError: 'scores', at .*\(in an evaluation: the model is in eval"):
+        record(workload, training=False)

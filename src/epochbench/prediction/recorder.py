@@ -14,13 +14,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from epochbench.batches import map_leaves
-from epochbench.checks import check_optimizer, problem_of_loss, trained_parameters
+from epochbench.checks import check_optimizer, problem_of_loss, trained_parameters, why_no_gradient
 from epochbench.errors import InputError
 from epochbench.prediction.attention import FusedAttention
 from epochbench.prediction.autocast import ActedAutocast
 from epochbench.prediction.memory import LiveBytes, Memory
 from epochbench.prediction.operations import Operation, bytes_of, operations
 from epochbench.sparse import is_sparse
+from epochbench.workload import Workload
 
 PLACES = 10
 """Parts of a step, of equally many operations each, before which the host's own time lies, and its end."""
@@ -179,11 +180,11 @@ def record_step(
     recorder: OperationRecorder,
     half: torch.dtype | None = None,
     note: str | None = None,
-    field: str = "loss",
+    workload: Workload | None = None,
 ) -> Recording:
     """Forward with the loss, backward, and the optimizer's second step, which has its state.
 
-    `half` is the type of a mixed precision, or None for fp32. `field` of the workload is what makes the loss.
+    `half` is the type of a mixed precision, or None for fp32. `workload` is what a loss that is none is told of.
     """
     trained, weights, live = trained_parameters(model), _begin(model, batch, recorder), recorder.live
     with ExitStack() as modes:
@@ -192,13 +193,19 @@ def record_step(
         modes.enter_context(_as_on_a_gpu(recorder, half))
         loss = loss_of(batch)
         recorder.autocast.end()
+        field = "step" if workload is not None and workload.step is not None else "loss"
         if (problem := problem_of_loss(field, loss)) is not None:
             raise InputError(problem)
         recorder.phase = "backward"
         # What a checkpoint computes once more, it does under the autocast that it was first computed under, of which
         # each segment enters one of its own.
         recorder.autocast.half, recorder.autocast.cached = half or recorder.autocast.last, False
-        _backward(loss)
+        try:
+            _backward(loss)
+        except RuntimeError as error:
+            if workload is not None and (reason := why_no_gradient(workload, loss, error)) is not None:
+                raise InputError(reason) from error
+            raise
     optimizer = make_optimizer(trained)
     check_optimizer(optimizer)
     _over_lists(optimizer)

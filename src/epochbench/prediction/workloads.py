@@ -16,9 +16,10 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, default_collate
 
-from epochbench.checks import check_model, moved, why_no_gradient
+from epochbench.checks import check_model, moved
 from epochbench.culprit import held
 from epochbench.errors import InputError
+from epochbench.hints import IN_EVALUATION
 from epochbench.loading import open_feed
 from epochbench.prediction.operations import bytes_of
 from epochbench.prediction.recorder import OperationRecorder, Recording, joined, record_forward, record_step
@@ -81,6 +82,8 @@ def _recorded(workload: Workload, half: torch.dtype | None, training: bool) -> t
         raise
     except (Exception, SystemExit) as error:
         # What it said without values is its own fault again, or no fault of its own.
+        if not training:
+            error.add_note(IN_EVALUATION)
         raise InputError(f"{workload.name}: cannot be recorded: {in_words(error)}") from error
 
 
@@ -94,34 +97,16 @@ def _record_on(
 ) -> Recording:
     data = made(workload.train_data)
     read_once = replace(workload, train_data=lambda: data)
-    model, loss_of, batch, samples = prepare(device, read_once, recorder, training)
+    values = device == "cpu"
+    model, loss_of, batch, samples = prepare(device, read_once, recorder, training, values=values)
     data_bytes = _beside_the_batch(workload, data)
     if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
         note = RECURRENT
     if training:
-        recorded = _record_training(workload, model, loss_of, batch, samples, recorder, half, note)
+        recorded = record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, workload)
     else:
         recorded = record_forward(model, loss_of, batch, samples, recorder, half, note)
     return replace(recorded, memory=replace(recorded.memory, data_bytes=data_bytes))
-
-
-def _record_training(
-    workload: Workload, model: nn.Module, loss_of: Callable[[Any], Any], batch: Any, samples: int, *how: Any
-) -> Recording:
-    """As `record_step`. Raises InputError for a loss that has no gradient, as a race does."""
-    losses = []
-
-    def kept(batch: Any) -> Any:
-        losses.append(loss_of(batch))
-        return losses[-1]
-
-    field = "loss" if workload.step is None else "step"
-    try:
-        return record_step(model, kept, workload.optimizer, batch, samples, *how, field)
-    except RuntimeError as error:
-        if losses and (reason := why_no_gradient(workload, losses[-1], error)) is not None:
-            raise InputError(reason) from error
-        raise
 
 
 def _beside_the_batch(workload: Workload, data: Any) -> int:
