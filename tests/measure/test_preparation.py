@@ -322,3 +322,26 @@ def test_of_a_loader_that_is_too_long_to_count_nothing_is_said(monkeypatch):
     monkeypatch.setattr("epochbench.measure.preparation.WARMING_SECONDS", 0)
     ready = prepare_here(train_data=lambda: DataLoader(Overstated(), batch_size=2), effort=Effort(steps=1))
     assert (ready["name"], ready["steps_per_epoch"], ready["read"]) == (None, None, (None, None))
+
+
+class Reading(nn.Module):
+    """A recurrent layer and attention over what it gives, in a model that reads a value, as no meta tensor can."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent = nn.LSTM(3, 8, batch_first=True)
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, rows):
+        states = self.recurrent(rows[:, None].expand(-1, 5, -1) + float(rows.sum() * 0))[0]
+        return self.head(functional.scaled_dot_product_attention(states, states, states)[:, -1])
+
+
+def test_the_flops_of_a_model_that_reads_values_are_counted_in_a_step_on_the_cpu():
+    found = prepare_here(model=Reading)["flops_per_step"]
+
+    of_inputs, of_states = 2 * 2 * 5 * 3 * 32, 2 * 2 * 5 * 8 * 32  # (batch, steps, in) by (in, 4 gates of 8)
+    attention, head = 2 * (2 * 2 * 5 * 5 * 8), 2 * 2 * 8 * 2
+    # The data want no gradient; all else is computed once forward, and once for each of its two factors backward.
+    assert found == pytest.approx(2 * of_inputs + 3 * (of_states + attention + head), rel=0.1)
+    assert torch.backends.mkldnn.enabled

@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from epochbench import training
+from epochbench.batches import length_of
 from epochbench.checks import problem_of_loss
 from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
@@ -27,6 +29,8 @@ from epochbench.sparse import is_sparse
 from epochbench.workload import Workload
 
 WARMING_SECONDS = 5.0
+LONGEST_COUNTED = 3.0
+"""Seconds of a forward pass on the CPU up to which one training step is computed there to count its FLOPs."""
 _INDEXING_LOSSES = (functional.cross_entropy, functional.nll_loss)
 _INDEXING_MODULES = (torch.nn.CrossEntropyLoss, torch.nn.NLLLoss)
 
@@ -103,18 +107,21 @@ def _try_out(
         "weights_hash": ready.weights_hash,
         "parameters": sum(parameter.numel() for parameter in ready.model.parameters()),
     }
+    began = time.monotonic()
     if workload.step is not None:
         with _as_it_runs(trained):
             loss = workload.step(ready.model, first)
+        took = time.monotonic() - began
         _check_loss(workload, "step", loss)
         _warm(batches)
-        return facts | {"flops_per_step": count_flops(ready, first)}
+        return facts | {"flops_per_step": _flops(ready, seed, first, took)}
     inputs, targets = training.pair(first)
     # A model may be made for the one batch that holds all, as of a graph; a user's own loader may put time first.
     if feed.steps > 1 and not isinstance(feed, LoaderFeed):
         inputs, targets = _few(inputs, targets)
     with _as_it_runs(trained):
         outputs = ready.model(inputs)
+    took = (time.monotonic() - began) * length_of(first) / length_of(inputs)
     classes = outputs.shape[1] if training.is_classification(outputs, targets) else None
     if classes is not None and _indexes_classes(workload):
         known = _all_labels(feed)
@@ -124,7 +131,7 @@ def _try_out(
         loss = workload.loss(outputs, targets)  # type: ignore[misc]
     _check_loss(workload, "loss", loss)
     _warm(batches)
-    return facts | {"flops_per_step": count_flops(ready, first)}
+    return facts | {"flops_per_step": _flops(ready, seed, first, took)}
 
 
 @contextmanager
@@ -139,20 +146,44 @@ def _as_it_runs(trained: bool) -> Iterator[None]:
         raise
 
 
-def count_flops(ready: training.Training, batch: Any) -> int | None:
+def _flops(ready: training.Training, seed: int, batch: Any, seconds: float) -> int | None:
+    """FLOPs of one training step; of a model that cannot run on meta by a step on the CPU, where its forward pass
+    takes no more than a moment. None elsewhere. The training is of no use afterwards.
+    """
+    flops = count_flops(ready, batch)
+    if flops is None and seconds < LONGEST_COUNTED:
+        flops = count_flops(training.start(ready.workload, ready.recipe, "cpu", seed=seed), batch, "cpu")
+    return flops
+
+
+def count_flops(ready: training.Training, batch: Any, device: str = "meta") -> int | None:
     """FLOPs of one training step, forward and backward, by torch's own counter on the meta device, which computes
-    nothing; None for a model that cannot run there. The training is of no use afterwards.
+    nothing, or on the CPU; None for a model that cannot run there. The training is of no use afterwards.
     """
     try:
-        ready.model.to("meta").train()
+        ready.model.to(device).train()
         if isinstance(ready.loss_function, torch.nn.Module):
-            ready.loss_function.to("meta")
-        with FlopCounterMode(display=False) as counter:
-            ready.loss(training.to_device(batch, "meta")).backward()
+            ready.loss_function.to(device)
+        with _known_operations(), FlopCounterMode(display=False) as counter:
+            ready.loss(training.to_device(batch, device)).backward()
     except Exception:
         # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.
         return None
     return counter.get_total_flops()
+
+
+@contextmanager
+def _known_operations() -> Iterator[None]:
+    """Without what the CPU computes in one operation that torch's counter does not know: a recurrent layer of
+    oneDNN, and fused attention.
+    """
+    was = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mkldnn.enabled = was
 
 
 def _few(inputs: Any, targets: Any) -> tuple[Any, Any]:
