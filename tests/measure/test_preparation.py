@@ -99,6 +99,17 @@ def test_a_label_outside_of_the_models_classes_is_named_with_its_split(loss, lab
     )
 
 
+def test_a_label_outside_of_the_classes_is_found_at_a_place_of_an_image():
+    """255 marks what is nothing in many masks, and would end a training on a GPU with an assertion of the device."""
+    masks = torch.zeros(6, 4, 4, dtype=torch.long)
+    masks[4, 1, 2] = 255
+    data = {"model": lambda: nn.Conv2d(3, 2, 1), "train_data": (torch.zeros(6, 3, 4, 4), masks)}
+    assert refusal(**data) == (
+        "blobs: train_data has the label 255, outside the model's 2 classes (0 to 1); 1 of the 96 labels from 0 on are"
+    )
+    assert prepare_here(**data, loss=nn.CrossEntropyLoss(ignore_index=255))["steps_per_epoch"] == 3
+
+
 @pytest.mark.parametrize("loss", [nn.NLLLoss(), functional.nll_loss])
 def test_a_likelihood_of_classes_indexes_with_labels_too(loss):
     assert "has the label 2, outside" in refusal(loss=loss, train_data=(INPUTS, labels_with(2)))

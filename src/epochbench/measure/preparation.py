@@ -122,8 +122,8 @@ def _try_out(
     with _as_it_runs(trained):
         outputs = ready.model(inputs)
     took = (time.monotonic() - began) * length_of(first) / length_of(inputs)
-    classes = outputs.shape[1] if training.is_classification(outputs, targets) else None
-    if classes is not None and _indexes_classes(workload):
+    classes = _classes(outputs, targets) if _indexes_classes(workload) else None
+    if classes is not None:
         known = _all_labels(feed)
         labels = [known] if known is not None else (training.pair(batch)[1] for batch in chain([first], batches))
         _check_labels(workload, field, classes, _bounded(labels))
@@ -216,6 +216,13 @@ def _indexes_classes(workload: Workload) -> bool:
     return workload.loss in _INDEXING_LOSSES or isinstance(workload.loss, _INDEXING_MODULES)
 
 
+def _classes(outputs: Any, targets: Any) -> int | None:
+    """How many classes there are scores of, for each target, or for each place of an image; None of what is none."""
+    if not all(isinstance(part, torch.Tensor) for part in (outputs, targets)) or targets.is_floating_point():
+        return None
+    return outputs.shape[1] if outputs.ndim == targets.ndim + 1 >= 2 else None
+
+
 def _check_labels(workload: Workload, field: str, classes: int, labels: Iterable[torch.Tensor]) -> None:
     ignored = getattr(workload.loss, "ignore_index", -100)
     seen = 0
@@ -224,9 +231,9 @@ def _check_labels(workload: Workload, field: str, classes: int, labels: Iterable
         if len(wrong):
             raise BadInput(
                 f"{workload.name}: {field} has the label {int(wrong[0])}, outside the model's {classes} classes "
-                f"(0 to {classes - 1}); {len(wrong)} of the {len(some)} labels from {seen} on are"
+                f"(0 to {classes - 1}); {len(wrong)} of the {some.numel()} labels from {seen} on are"
             )
-        seen += len(some)
+        seen += some.numel()
 
 
 def _all_labels(feed: Feed) -> torch.Tensor | None:
