@@ -39,7 +39,11 @@ def test_a_workload_takes_keywords_alone():
         ("epochs", -1, "not -1"),
         ("quick_steps", 0, "not 0"),
         ("flops_per_step", 0.0, "not 0.0"),
-        ("train_data", [torch.zeros(4)], "list"),
+        (
+            "train_data",
+            [torch.zeros(4)],
+            "list; for samples by their places give `lambda: DataLoader(…, batch_size=…)`",
+        ),
         ("train_data", (), "nothing"),
         ("train_data", (torch.zeros(4), [1]), "list"),
         ("train_data", (torch.zeros(4), torch.zeros(3)), "3, 4"),

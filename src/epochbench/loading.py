@@ -19,7 +19,7 @@ from epochbench.collating import ReusedBatches
 from epochbench.errors import InputError
 from epochbench.orders import FixedOrder, epoch_seed, shuffled, with_own_randomness
 from epochbench.own_loader import LoaderFeed
-from epochbench.workload import Data, check_tensors, made
+from epochbench.workload import Data, by_a_loader, check_tensors, made
 
 
 class Feed(Protocol):
@@ -67,7 +67,8 @@ def open_feed(data: Data, *, batch_size: int, device: str, seed: int, field: str
         _need_length(data, field)
         feed = DatasetFeed(data, batch_size=batch_size, seed=seed)
     else:
-        raise InputError(f"{field} must be a Dataset, a tuple of tensors or a DataLoader, not {type(data).__name__}")
+        what = f"{type(data).__name__}{by_a_loader(data)}"
+        raise InputError(f"{field} must be a Dataset, a tuple of tensors or a DataLoader, not {what}")
     if feed.steps < 1:
         raise InputError(f"{field} makes no batch: {_why_none(feed)}")
     return feed

@@ -111,8 +111,14 @@ def _check_data(field: str, data: Data) -> None:
     elif not isinstance(data, Dataset) and not callable(data):
         raise TypeError(
             f"Workload.{field} must be a Dataset, a tuple of tensors, or a callable that makes one of them or a "
-            f"DataLoader, not {type(data).__name__}"
+            f"DataLoader, not {type(data).__name__}{by_a_loader(data)}"
         )
+
+
+def by_a_loader(data: Any) -> str:
+    """How to give what only a DataLoader takes for a data set, a list of samples say, as the sentence goes on."""
+    readable = hasattr(type(data), "__getitem__") and hasattr(type(data), "__len__")
+    return "; for samples by their places give `lambda: DataLoader(…, batch_size=…)` of it" if readable else ""
 
 
 def made(data: Any) -> Any:

@@ -105,7 +105,8 @@ def test_a_label_outside_of_the_classes_is_found_at_a_place_of_an_image():
     masks[4, 1, 2] = 255
     data = {"model": lambda: nn.Conv2d(3, 2, 1), "train_data": (torch.zeros(6, 3, 4, 4), masks)}
     assert refusal(**data) == (
-        "blobs: train_data has the label 255, outside the model's 2 classes (0 to 1); 1 of the 96 labels from 0 on are"
+        "blobs: train_data has the label 255, outside the model's 2 classes (0 to 1); "
+        "1 of the 96 labels from 0 on are"
     )
     assert prepare_here(**data, loss=nn.CrossEntropyLoss(ignore_index=255))["steps_per_epoch"] == 3
 
