@@ -281,3 +281,12 @@ def test_every_dropout_of_a_model_is_turned_off(make_model, active):
     model = make_model()
     assert training.turn_off_dropout(model) is active
     assert training.turn_off_dropout(model) is False
+
+
+def test_an_optimizer_of_another_models_parameters_is_refused_and_one_of_copies_is_not():
+    other = nn.Linear(2, 2)
+    sgd = lambda parameters: torch.optim.SGD(parameters, lr=0.1)
+    with pytest.raises(InputError, match="of another model's parameters"):
+        training.start(make(optimizer=lambda parameters: sgd(other.parameters())), ARTICLE, "cpu", seed=0)
+    copies = lambda parameters: sgd([one.detach().clone() for one in parameters])
+    training.start(make(optimizer=copies), ARTICLE, "cpu", seed=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -10,17 +11,34 @@ from torch import nn
 from epochbench.errors import InputError
 from epochbench.workload import Workload
 
+_VALUES: WeakKeyDictionary[nn.Module, tuple[dict[str, Any], dict[str, Any]]] = WeakKeyDictionary()
+"""Of each module that was moved to meta, the parameters and the buffers that it had."""
+
 
 def check_model(model: Any) -> None:
-    """Raises InputError where it is no model, or one whose weights have no shape yet."""
+    """Raises InputError where it is no model, or one whose weights have no shape yet; else it is as it was made."""
     if not isinstance(model, nn.Module):
         raise InputError(f"Workload.model must make a torch.nn.Module, not {type(model).__name__}")
+    put_back(model)
     if any(isinstance(one, nn.parameter.UninitializedTensorMixin) for one in model.parameters()):
         raise InputError("Workload.model makes lazy layers without a shape; let it run one forward before it returns")
 
 
+def put_back(model: nn.Module) -> None:
+    """Give the model, and what it shares with others, the values back that `moved` took from it on meta: a user's
+    callable may give the same one each time.
+    """
+    for module in model.modules():
+        if (kept := _VALUES.pop(module, None)) is not None:
+            module._parameters.update(kept[0])
+            module._buffers.update(kept[1])
+
+
 def moved(model: nn.Module, device: str) -> nn.Module:
     """The model on the device. Raises InputError where its own `to` gives something else."""
+    for module in model.modules() if device == "meta" else ():
+        if not isinstance(module, torch.jit.ScriptModule):  # which keeps its own in another way
+            _VALUES[module] = (dict(module._parameters), dict(module._buffers))
     there = model.to(device)
     if not isinstance(there, nn.Module):
         what = type(there).__name__
@@ -36,13 +54,22 @@ def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
     return found
 
 
-def check_optimizer(optimizer: Any) -> None:
-    """Raises InputError where it is none, or one whose step is several."""
+def check_optimizer(optimizer: Any, trained: list[nn.Parameter]) -> None:
+    """Raises InputError where it is none, one whose step is several, or one of another model's parameters alone.
+
+    An optimizer may hold copies of its own of what is `trained`, which are then no parameters.
+    """
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise InputError(f"Workload.optimizer must make a torch.optim.Optimizer, not {type(optimizer).__name__}")
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InputError(
             "Workload.optimizer makes an LBFGS, which trains a batch several times a step: not supported"
+        )
+    held = [one for group in optimizer.param_groups for one in group["params"]]
+    known = set(map(id, trained))
+    if held and all(isinstance(one, nn.Parameter) and id(one) not in known for one in held):
+        raise InputError(
+            "Workload.optimizer makes an optimizer of another model's parameters: use those that it is called with"
         )
 
 

@@ -88,8 +88,9 @@ def start(workload: Workload, recipe: Recipe, device: str, *, seed: int) -> Trai
     model = checks.moved(model, device).train()
     if recipe.channels_last:
         model = model.to(memory_format=torch.channels_last)
-    optimizer = workload.optimizer(checks.trained_parameters(model))
-    checks.check_optimizer(optimizer)
+    trained = checks.trained_parameters(model)
+    optimizer = workload.optimizer(trained)
+    checks.check_optimizer(optimizer, trained)
     precisions.pin_precision(recipe.precision)  # again, since the model's making may have changed it
     loss = workload.loss
     if isinstance(loss, nn.Module):

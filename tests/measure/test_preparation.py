@@ -9,6 +9,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from epochbench import ARTICLE, Workload
+from epochbench.checks import check_model
 from epochbench.errors import InputError
 from epochbench.measure.outcome import describe
 from epochbench.measure.planning import Effort
@@ -357,3 +358,14 @@ def test_the_flops_of_a_model_that_reads_values_are_counted_in_a_step_on_the_cpu
     # The data want no gradient; all else is computed once forward, and once for each of its two factors backward.
     assert found == pytest.approx(2 * of_inputs + 3 * (of_states + attention + head), rel=0.1)
     assert torch.backends.mkldnn.enabled
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_model_that_is_made_once_is_still_there_after_it_was_counted_on_meta(inside):
+    """Its FLOPs are counted without values, and the test set is tried after that."""
+    once = nn.Linear(3, 2)
+    before = once.weight.clone()
+    model = lambda: nn.Sequential(once, nn.Softmax(1)) if inside else once
+    assert prepare_here(model=model, test_data=(INPUTS, LABELS))["flops_per_step"] == 2 * (2 * 2 * 3 * 2)
+    check_model(model())
+    assert torch.equal(once.weight, before)

@@ -354,3 +354,11 @@ def test_what_a_model_does_only_in_an_evaluation_is_told_as_that():
     record(workload)
     with pytest.raises(InputError, match=r"KeyError: 'scores', at .*\(in an evaluation: the model is in eval"):
         record(workload, training=False)
+
+
+def test_a_model_that_is_made_once_and_reads_values_is_recorded_on_the_cpu_after_meta():
+    once = Routing()
+    recording = record(workload_of(lambda: once, torch.ones(8, 4)))
+
+    assert recording.device == "cpu"
+    assert sum(count for _, count in found(recording, "matmul", "forward")) == 1

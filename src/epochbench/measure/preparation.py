@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from epochbench import training
 from epochbench.batches import length_of
-from epochbench.checks import problem_of_loss
+from epochbench.checks import moved, problem_of_loss
 from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
 from epochbench.hints import IN_EVALUATION
@@ -161,7 +161,7 @@ def count_flops(ready: training.Training, batch: Any, device: str = "meta") -> i
     nothing, or on the CPU; None for a model that cannot run there. The training is of no use afterwards.
     """
     try:
-        ready.model.to(device).train()
+        moved(ready.model, device).train()
         if isinstance(ready.loss_function, torch.nn.Module):
             ready.loss_function.to(device)
         with _known_operations(), FlopCounterMode(display=False) as counter:

@@ -207,7 +207,7 @@ def record_step(
                 raise InputError(reason) from error
             raise
     optimizer = make_optimizer(trained)
-    check_optimizer(optimizer)
+    check_optimizer(optimizer, trained)
     _over_lists(optimizer)
     until_here, without_state = live.peak, live.now
     recorder.phase = None
