@@ -485,7 +485,18 @@ def test_a_model_with_dropout_is_compared_with_it_off(tmp_path):
         ("cnn", "cuda", 0): other | {"losses_without_dropout": off},
     }
     row = only(table(tmp_path, changes=changes))
-    assert row["parity"] == "same (2 steps, largest gap 0), with dropout off"
+    assert row["parity"] == "same (2 steps, largest gap 0), with dropout off and random numbers alike"
+
+
+def test_a_training_whose_random_numbers_cannot_be_drawn_alike_is_not_judged(tmp_path):
+    other = {"losses": [9.0 - step / 10 for step in range(32)]}
+    changes = {
+        ("cnn", "cpu", 0): {"losses_without_dropout": [2.0, 1.0]},
+        ("cnn", "cuda"): other,
+        ("cnn", "cuda", 0): other | {"losses_without_dropout": []},
+    }
+    row = only(table(tmp_path, changes=changes))
+    assert row["parity"].startswith("not judged: it draws random numbers")
 
 
 def test_losses_without_dropout_of_one_device_alone_judge_nothing(tmp_path):

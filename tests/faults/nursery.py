@@ -28,18 +28,21 @@ from epochbench.records.schema import EndRecord, RunRecord
 from epochbench.records.store import RunWriter, new_run_path
 
 EPOCHS, STEPS, WARMUP_STEPS, REPLICATES = 8, 4, 2, 2
+BATCH = 4
 STEP_SECONDS, WRITE_SECONDS = 1e-3, 2e-3
 WHOM = {"driver KILL": 30, "driver INT": 8, "driver TERM": 4, "worker KILL": 8}
 
 
 @dataclass
 class Noting:
-    """A loss that writes the number of its process to a file at each training step."""
+    """A loss that writes the number of its process to a file at each training step, which has a whole batch: what
+    tries the workload out has two samples.
+    """
 
     file: str
 
     def __call__(self, output, target):
-        if output.requires_grad and output.device.type == "cpu":
+        if output.requires_grad and output.device.type == "cpu" and len(output) == BATCH:
             time.sleep(STEP_SECONDS)
             with open(self.file, "a") as file:
                 file.write(f"{os.getpid()}\n")
@@ -53,7 +56,7 @@ def workload(folder):
         train_data=(torch.eye(16)[:, :4], torch.arange(16) % 3),
         loss=Noting(str(folder / "steps")),
         optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
-        batch_size=4,
+        batch_size=BATCH,
         epochs=EPOCHS,
     )
 

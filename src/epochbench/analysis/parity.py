@@ -26,6 +26,10 @@ SMALLEST_SCALE = 0.01
 """A smaller loss is compared on this scale: near 0 the rounding of a log-softmax is absolute."""
 
 
+NOT_ALIKE = "it draws random numbers that cannot be drawn alike: in compiled code, or by a generator of its own"
+"""Why the losses of two trainings are not compared where the pass apart, in which nothing is random, has none."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parity:
     """`largest_gap` is relative to the baseline's loss, over the `compared` steps; steps count from 1."""

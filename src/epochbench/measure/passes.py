@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from contextlib import ExitStack
 from itertools import chain, count, islice
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from epochbench import devices
 from epochbench.loading import Feed
 from epochbench.measure import machine
+from epochbench.measure.host_random import HostRandom
 from epochbench.measure.phases import (
     measure_compute,
     measure_matmul,
@@ -40,7 +43,9 @@ def passes_apart(task: Task, training: Training, feed: Feed, todo: Plan, clock: 
     found: dict[str, Any] = {}
     try:
         found |= _phases(task, training, feed, todo, clock)
-        found |= _without_dropout(task, training, feed, todo)
+        batch = next(feed.epoch(todo.epochs + 1, 1))
+        found |= _on_one_batch(task, training, batch, feed, todo, clock)
+        found |= _with_nothing_random(task, training, batch, feed, todo)
         found["matmul_flops_per_second"] = measure_matmul(task.device, task.recipe.precision, clock)
     except Exception as error:
         # Out of memory, say, where the training filled the device.
@@ -49,14 +54,18 @@ def passes_apart(task: Task, training: Training, feed: Feed, todo: Plan, clock: 
 
 
 def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock) -> dict[str, Any]:
-    """Where the time of a step goes, with marks that would cost in a timed epoch, and the rate on one batch."""
+    """Where the time of a step goes, with marks that would cost in a timed epoch."""
     done = todo.steps * todo.epochs
     later = (feed.epoch(number, todo.steps) for number in count(todo.epochs + 1))
     devices.seed_all(epoch_seed(task.seed, todo.epochs + 1))
     batches = islice(chain.from_iterable(later), min(done, PHASE_STEPS))
-    found = measure_phases(training, batches, min(done, PHASE_STEPS), clock)
-    batch = next(feed.epoch(todo.epochs + 1, 1))
-    found |= measure_compute(training, batch, max(1, min(done, PHASE_STEPS) // 2), clock)
+    return measure_phases(training, batches, min(done, PHASE_STEPS), clock)
+
+
+def _on_one_batch(task: Task, training: Training, batch: Any, feed: Feed, todo: Plan, clock: Clock) -> dict[str, Any]:
+    """The rate on one batch, and on an accelerator what submitting a step and reading its loss take."""
+    done = todo.steps * todo.epochs
+    found = measure_compute(training, batch, max(1, min(done, PHASE_STEPS) // 2), clock)
     if torch.device(task.device).type != "cpu":  # the CPU does a step while it is submitted
         found |= measure_submission(training, batch, min(done, SINGLE_STEPS), clock)
         if task.recipe.read_loss_each_step:
@@ -66,14 +75,27 @@ def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock
     return found
 
 
-def _without_dropout(task: Task, training: Training, feed: Feed, todo: Plan) -> dict[str, Any]:
-    """The losses of the first steps with dropout off, where the model has one: its masks differ between devices."""
-    if not turn_off_dropout(training.model):
+def _with_nothing_random(task: Task, training: Training, batch: Any, feed: Feed, todo: Plan) -> dict[str, Any]:
+    """The losses of the first steps with dropout off and all other random numbers drawn alike, where the training has
+    any of these: a device draws its own. No loss where they cannot be had. The training is of no use afterwards.
+    """
+    had_dropout, probe = turn_off_dropout(training.model), HostRandom()
+    training.forward = training.model  # what torch.compile makes draws by itself
+    with probe:
+        training.loss(training.move(batch))
+    if probe.own_generator or (probe.drew and task.recipe.compile):
+        return {"losses_without_dropout": []}
+    if not had_dropout and not probe.drew:
         return {}
     steps = min(todo.steps, PARITY_STEPS)
     again = start(task.workload, task.recipe, task.device, seed=task.seed)
     turn_off_dropout(again.model)
     trail = LossTrail(steps, task.device, task.recipe.read_loss_each_step)
     devices.seed_all(epoch_seed(task.seed, 0))
-    train(again, feed.epoch(0, steps), trail)
+    with ExitStack() as drawn_alike:
+        if probe.drew:
+            drawn_alike.enter_context(HostRandom())
+        if probe.in_attention:
+            drawn_alike.enter_context(sdpa_kernel(SDPBackend.MATH))
+        train(again, feed.epoch(0, steps), trail)
     return {"losses_without_dropout": trail.values()}

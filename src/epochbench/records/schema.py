@@ -143,7 +143,8 @@ class MeasurementRecord(Record):
     `status` other than ok comes with a `reason`. A skipped device has one such record a workload, with `replicate`
     null. `job_epochs`, `steps_per_epoch` and `evaluation_steps_per_epoch` describe the real job, whole, while
     `epoch_steps` is what one timed epoch did here. `losses` are those of the first training steps, the warm-up's
-    first; those without dropout are of a pass apart, in one replicate of a device. `place` counts the measurements
+    first; those without dropout are of a pass apart, in one replicate of a device, which draws all other random
+    numbers on the CPU, and none where they cannot be drawn so. `place` counts the measurements
     of a race from 0, in the order in which they ran. `energy_joules` is of the timed epochs with their evaluations,
     by the counter named in `energy_source` (nvml or rapl); both are null where it was not measured. `data_left_out`
     counts the files of the data that could not be read, `data_broken_metadata` those whose metadata alone could not.
