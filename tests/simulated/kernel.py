@@ -78,6 +78,8 @@ class Kernel:
     def _leave(self, operation, args, kwargs):
         """Make it on another device: `x.cpu()` waits for x, `torch.zeros_like(x, device="cpu")` does not."""
         output = operation(*args, **kwargs)
+        if args and output is args[0]:  # below a dispatch mode `x.cpu()` comes undecomposed, and its data is there
+            output = output.clone()
         if operation is aten._to_copy.default:
             self.clock.read(args[0].nbytes / self._copy_bytes_per_second)
         return output
