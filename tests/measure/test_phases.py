@@ -109,6 +109,18 @@ def test_a_model_that_looks_at_its_values_has_no_count():
     assert count_flops(ready, (torch.randn(4, 8), torch.randint(3, (4,)))) is None
 
 
+def test_the_flops_of_a_penalty_on_the_gradient_are_counted():
+    """As of a physics-informed network: products of 4 × 3 × 1 for the outputs, their gradient, and four backward."""
+
+    def penalty(model, batch):
+        inputs = batch[0].requires_grad_()
+        (gradient,) = torch.autograd.grad(model(inputs).square().sum(), inputs, create_graph=True)
+        return gradient.square().mean()
+
+    ready = start(make(model=lambda: nn.Linear(3, 1, bias=False), loss=None, step=penalty), ARTICLE, "cpu", seed=0)
+    assert count_flops(ready, [torch.randn(4, 3), torch.zeros(4)]) == 6 * (2 * 4 * 3 * 1)
+
+
 def test_a_device_too_full_for_the_passes_apart_keeps_its_measurement():
     """The matrices of the product take 12 MiB; the training fits."""
     lane = race(
