@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from epochbench import ARTICLE, Recipe, Workload, devices
 from epochbench.fitting import fit
-from epochbench.measure.protocol import open_feeds
+from epochbench.measure.setup import open_feeds
 from epochbench.recipe import RECIPES
 from epochbench.resident import ResidentFeed, Unsuitable
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 from epochbench import Recipe, Workload, precisions
 from epochbench.batches import hash_batch
 from epochbench.errors import InputError
-from epochbench.measure import machine, protocol, worker
+from epochbench.measure import machine, planning, protocol, worker
 from epochbench.measure.parcel import pack
 from epochbench.measure.planning import Effort
 from epochbench.measure.task import Progress, Task
@@ -208,7 +208,7 @@ def test_the_first_batch_is_timed_apart_where_each_epoch_starts_processes():
 def test_a_plan_is_the_same_on_every_device(job, effort, lengths, expected):
     """(epochs, steps, warm-up, evaluation, whole); 157 × 250 / 938 = 41.8 and 157 × 20 / 938 = 3.3."""
     steps, evaluation_steps = lengths
-    todo = protocol.plan(make(**job), effort, steps_per_epoch=steps, evaluation_steps_per_epoch=evaluation_steps)
+    todo = planning.plan(make(**job), effort, steps_per_epoch=steps, evaluation_steps_per_epoch=evaluation_steps)
     found = (todo.epochs, todo.steps, todo.warmup_steps, todo.evaluation_steps, todo.whole)
     assert found == expected
 

@@ -22,7 +22,8 @@ from epochbench.errors import InputError
 from epochbench.hints import IN_EVALUATION
 from epochbench.loading import Feed
 from epochbench.measure.planning import Effort
-from epochbench.measure.protocol import EVALUATION_ORDER, describe_data, open_feeds, plan_for
+from epochbench.measure.setup import EVALUATION_ORDER, open_feeds, plan_for
+from epochbench.measure.work import describe_data
 from epochbench.own_loader import LoaderFeed
 from epochbench.recipe import Recipe
 from epochbench.sparse import is_sparse
