@@ -43,6 +43,7 @@ def test_an_epoch_of_a_single_batch_is_the_same_training(name):
     assert {epoch["samples"] for epoch in epochs} == {22}
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # of torch 2.11's own compiler
 def test_compiled_code_trains_what_the_article_does():
     epochs, found = assert_same_training(RECIPES["compile"], make)
     assert found["recipe_settings"]["compile"] == "default"

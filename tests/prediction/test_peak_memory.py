@@ -228,7 +228,7 @@ def allocated(workload, half):
     optimizer.zero_grad()
     states = [one for state in optimizer.state.values() for one in state.values() if one is not None]
     held = sum(one.nbytes for one in (*model.parameters(), *model.buffers(), *states, inputs, targets))
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiled:
         step()
     changes, events = [], list(profiled.profiler.kineto_results.experimental_event_tree())
     while events:
