@@ -52,6 +52,14 @@ def test_the_mask_that_a_gpu_draws_in_one_operation_is_that_which_the_cpu_draws_
     assert torch.equal(mask, expected > 0)
 
 
+def test_the_choice_of_an_attention_s_kernel_is_left_to_the_device():
+    """It is tagged as random for the dropout that it is told of."""
+    one = torch.ones(1, 1, 8, 8)
+    with HostRandom() as host:
+        assert torch.ops.aten._fused_sdp_choice.default(one, one, one, None, 0.5) in (0, 1, 2, 3)
+    assert (host.drew, host.in_attention) == (False, False)
+
+
 @pytest.mark.parametrize(("dropout", "seen"), [(0.0, (False, False)), (0.5, (True, True))])
 def test_a_fused_attention_is_random_where_it_has_a_dropout(dropout, seen):
     """As a GPU computes it; on the CPU a fused one is always without."""

@@ -12,8 +12,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-RECURRENT = ("_cudnn_rnn", "miopen_rnn")
+RECURRENT = {"gru", "lstm", "miopen_rnn", "rnn_relu", "rnn_tanh"}
 """Tagged as random for the dropout between their layers, which is set to 0 before."""
+PRIVATE = {"_fused_dropout", "_sample_dirichlet", "_standard_gamma"}
+"""Of torch's internal operations those that draw numbers; others that it tags so choose a kernel, say."""
 
 
 class HostRandom(TorchDispatchMode):
@@ -24,21 +26,25 @@ class HostRandom(TorchDispatchMode):
     left as they are. One on the CPU gives the same ones on any device, and is left alone.
     """
 
+    supports_higher_order_operators = True  # flex_attention, say, which is no operation with tags
+
     def __init__(self) -> None:
         super().__init__()
         self.drew = self.in_attention = self.own_generator = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        name = func.overloadpacket.__name__
-        if torch.Tag.nondeterministic_seeded not in func.tags or name in RECURRENT:
+        if torch.Tag.nondeterministic_seeded not in getattr(func, "tags", ()):
             return func(*args, **kwargs)
+        name = func.overloadpacket.__name__
         generators = [leaf for leaf in tree_leaves(kwargs) if isinstance(leaf, torch.Generator)]
         if generators and generators[0].device.type == "cpu":
             return func(*args, **kwargs)
         if "attention" in name:
             self.in_attention = self.in_attention or _dropout_of(func, args, kwargs) > 0
             self.drew = self.drew or self.in_attention
+            return func(*args, **kwargs)
+        if name in RECURRENT or (name.startswith("_") and name not in PRIVATE):
             return func(*args, **kwargs)
         self.drew = True
         if generators:

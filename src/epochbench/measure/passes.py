@@ -45,8 +45,8 @@ def passes_apart(task: Task, training: Training, feed: Feed, todo: Plan, clock: 
         found |= _phases(task, training, feed, todo, clock)
         batch = next(feed.epoch(todo.epochs + 1, 1))
         found |= _on_one_batch(task, training, batch, feed, todo, clock)
-        found |= _with_nothing_random(task, training, batch, feed, todo)
         found["matmul_flops_per_second"] = measure_matmul(task.device, task.recipe.precision, clock)
+        found |= _with_nothing_random(task, training, batch, feed, todo)
     except Exception as error:
         # Out of memory, say, where the training filled the device.
         found["passes_apart_reason"] = machine.without_names(f"{type(error).__name__}: {error}")[:300]
