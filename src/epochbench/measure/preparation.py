@@ -101,48 +101,68 @@ def _try_out(
     """
     first = next(batches)
     ready = training.start(workload, recipe, "cpu", seed=seed)
-    trained = field == "train_data"  # there are models that give losses, or more than one output, only in training
-    ready.model.train(trained)
+    ready.model.train(_trains(field))
     facts: dict[str, Any] = {
         "weights": getattr(ready.model, "weights_source", None),
         "weights_hash": ready.weights_hash,
         "parameters": sum(parameter.numel() for parameter in ready.model.parameters()),
     }
+    try_one = _try_step if workload.step is not None else _try_loss
+    seconds = try_one(workload, ready.model, first, feed, batches, field)
+    _warm(batches)
+    return facts | {"flops_per_step": _flops(ready, seed, first, seconds)}
+
+
+def _try_step(
+    workload: Workload, model: torch.nn.Module, first: Any, feed: Feed, batches: Iterator[Any], field: str
+) -> float:
+    """Make the loss of a whole batch by the workload's own step → the seconds that it took."""
     began = time.monotonic()
-    if workload.step is not None:
-        with _as_it_runs(trained):
-            loss = workload.step(ready.model, first)
-        took = time.monotonic() - began
-        _check_loss(workload, "step", loss)
-        _warm(batches)
-        return facts | {"flops_per_step": _flops(ready, seed, first, took)}
+    with _as_it_runs(field):
+        loss = workload.step(model, first)  # type: ignore[misc]
+    seconds = time.monotonic() - began
+    _check_loss(workload, "step", loss)
+    return seconds
+
+
+def _try_loss(
+    workload: Workload, model: torch.nn.Module, first: Any, feed: Feed, batches: Iterator[Any], field: str
+) -> float:
+    """Make the loss of a few samples, whose labels are looked at, and those of more batches → the seconds that the
+    outputs of a whole batch would take.
+    """
     inputs, targets = training.pair(first)
     # A model may be made for the one batch that holds all, as of a graph; a user's own loader may put time first.
     if feed.steps > 1 and not isinstance(feed, LoaderFeed):
         inputs, targets = _few(inputs, targets)
-    with _as_it_runs(trained):
-        outputs = ready.model(inputs)
-    took = (time.monotonic() - began) * length_of(first) / length_of(inputs)
+    began = time.monotonic()
+    with _as_it_runs(field):
+        outputs = model(inputs)
+    seconds = (time.monotonic() - began) * length_of(first) / length_of(inputs)
     classes = _classes(outputs, targets) if _indexes_classes(workload) else None
     if classes is not None:
         known = _all_labels(feed)
         labels = [known] if known is not None else (training.pair(batch)[1] for batch in chain([first], batches))
         _check_labels(workload, field, classes, _bounded(labels))
-    with _as_it_runs(trained):
+    with _as_it_runs(field):
         loss = workload.loss(outputs, targets)  # type: ignore[misc]
     _check_loss(workload, "loss", loss)
-    _warm(batches)
-    return facts | {"flops_per_step": _flops(ready, seed, first, took)}
+    return seconds
+
+
+def _trains(field: str) -> bool:
+    """There are models that give losses, or more than one output, only in training."""
+    return field == "train_data"
 
 
 @contextmanager
-def _as_it_runs(trained: bool) -> Iterator[None]:
+def _as_it_runs(field: str) -> Iterator[None]:
     """With gradients in training alone; what an evaluation raises is noted as its own."""
     try:
-        with torch.set_grad_enabled(trained):
+        with torch.set_grad_enabled(_trains(field)):
             yield
     except Exception as error:
-        if not trained:
+        if not _trains(field):
             error.add_note(IN_EVALUATION)
         raise
 
