@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -170,69 +170,82 @@ def _answer(
     published: Mapping[str, str],
     findings: Findings,
 ) -> Answer:
-    word = "GPU" if row["device"] is None else device_word(row["device"])
-    base = device_word(row["baseline"])
-    absent = missing_device(row)
-    missing = "GPU" if absent is None else device_word(absent)
     measured, scope = _times(row, jobs)
-    reason = present(row["reason"])
-    said = shortened(reason, REASON_COLUMNS).rstrip(".") if reason else "no reason was recorded"
-    ratio = speedup_words(row["speedup"], row["low"], row["high"])
-    tone, big, label, lead, tail = {
-        "contender faster": ("faster", times(row["speedup"]), f"{word} faster", "", ""),
-        "baseline faster": ("slower", times(row["speedup"]), f"{word} slower", f"The {base} is faster:", ""),
-        "equivalent": (
-            "even",
-            times(row["speedup"]),
-            "no difference",
-            "Both take the same time, within 5%:",
-            "",
-        ),
-        "inconclusive": (
-            "open",
-            times(row["speedup"]),
-            "not settled",
-            "Not settled:",
-            said if reason else "the interval does not decide which is faster",
-        ),
-        "insufficient": (
-            "open",
-            times(row["speedup"]),
-            "an estimate",
-            "A first estimate only:",
-            said if reason else "fewer than 3 replicates give no interval",
-        ),
-        "invalid": ("open", "–", "no valid result", f"No valid comparison: {said}.", ""),
-        "not measured": ("absent", "–", "", "", f"The {missing} was not measured: {said}"),
-    }.get(row["verdict"], ("open", "–", clean(row["verdict"]), "", said))
-    if present(row["speedup"]) is None or row["verdict"] in ("invalid", "not measured"):
-        ratio = ""
-    if split(row):
-        epochs_of, job_of = (word, base) if tone == "faster" else (base, word)
-        tone, label, lead = (
-            "split",
-            f"{epochs_of} faster per epoch only",
-            f"Over the whole job the {job_of} is ahead:",
-        )
-        ratio += " per epoch"
-    if tone == "absent":
+    said = _said(row)
+    if said.tone == "absent":
         label = f"{measured[0].word} alone" if measured else "no time"
         label += ", projected" if measured and measured[0].projected else ""
-        big = measured[0].text if measured else "–"
+        said = said._replace(big=measured[0].text if measured else "–", label=label)
     return Answer(
         workload=clean(row["workload"]),
-        tone=tone,
-        big=big,
-        label=label,
-        lead=lead,
+        tone=said.tone,
+        big=said.big,
+        label=said.label,
+        lead=said.lead,
         times=measured,
-        ratio=ratio,
-        tail=tail,
+        ratio=_ratio(row, said.tone),
+        tail=said.tail,
         where=" · ".join(_recipe(row) if column == "recipe" else clean(row[column]) for column in several),
         scope=scope,
         notes=tuple(notes(row, fact, findings)),
-        published=published.get(slug(row["workload"])) if tone == "absent" and missing != "CPU" else None,
+        published=published.get(slug(row["workload"])) if said.tone == "absent" and _missing(row) != "CPU" else None,
     )
+
+
+class _Said(NamedTuple):
+    """A verdict in words; `lead` stands before the times and `tail` behind them."""
+
+    tone: str
+    big: str
+    label: str
+    lead: str = ""
+    tail: str = ""
+
+
+def _said(row: Row) -> _Said:
+    word, base = _words_of(row)
+    reason = present(row["reason"])
+    why = shortened(reason, REASON_COLUMNS).rstrip(".") if reason else "no reason was recorded"
+    faster = times(row["speedup"])
+    said = {
+        "contender faster": _Said("faster", faster, f"{word} faster"),
+        "baseline faster": _Said("slower", faster, f"{word} slower", f"The {base} is faster:"),
+        "equivalent": _Said("even", faster, "no difference", "Both take the same time, within 5%:"),
+        "inconclusive": _Said(
+            "open", faster, "not settled", "Not settled:",
+            why if reason else "the interval does not decide which is faster",
+        ),
+        "insufficient": _Said(
+            "open", faster, "an estimate", "A first estimate only:",
+            why if reason else "fewer than 3 replicates give no interval",
+        ),
+        "invalid": _Said("open", "–", "no valid result", f"No valid comparison: {why}."),
+        "not measured": _Said("absent", "–", "", tail=f"The {_missing(row)} was not measured: {why}"),
+    }.get(row["verdict"], _Said("open", "–", clean(row["verdict"]), tail=why))  # fmt: skip
+    if split(row):
+        epochs_of, job_of = (word, base) if said.tone == "faster" else (base, word)
+        label, lead = f"{epochs_of} faster per epoch only", f"Over the whole job the {job_of} is ahead:"
+        said = said._replace(tone="split", label=label, lead=lead)
+    return said
+
+
+def _words_of(row: Row) -> tuple[str, str]:
+    """What the device and its baseline are called."""
+    return "GPU" if row["device"] is None else device_word(row["device"]), device_word(row["baseline"])
+
+
+def _missing(row: Row) -> str:
+    """What the device that was not measured is called."""
+    absent = missing_device(row)
+    return "GPU" if absent is None else device_word(absent)
+
+
+def _ratio(row: Row, tone: str) -> str:
+    if present(row["speedup"]) is None or row["verdict"] in ("invalid", "not measured"):
+        ratio = ""
+    else:
+        ratio = speedup_words(row["speedup"], row["low"], row["high"])
+    return ratio + " per epoch" if tone == "split" else ratio
 
 
 def _times(row: Row, jobs: Mapping[Any, Row]) -> tuple[tuple[Time, ...], str]:
