@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import re
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import Any
 
 HINTS = (
     (
@@ -32,13 +34,13 @@ HINTS = (
         "the images are too small for this model",
     ),
     (
+        r"expected target dtype to be Long|expected scalar type Long",
+        "the loss takes the number of a class for each sample, of type int64: give .long()",
+    ),
+    (
         r"(?:should|must) have the same dtype|expected scalar type|Input type .* and bias type|match weight dtype",
         "the model and its input have different types: layers are float32 unless made otherwise, and NumPy makes "
         "float64; give .float()",
-    ),
-    (
-        r"expected target dtype to be Long",
-        "the loss takes the number of a class for each sample, of type int64: give .long()",
     ),
     (
         r"0D or 1D target tensor expected",
@@ -96,7 +98,22 @@ def item_of(error: BaseException) -> int | None:
     index = None
     while trace is not None:
         frame = trace.tb_frame
-        if frame.f_code.co_filename.endswith("/_utils/fetch.py") and isinstance(frame.f_locals.get("idx"), int):
-            index = frame.f_locals["idx"]
+        if frame.f_code.co_filename.endswith("/_utils/fetch.py"):
+            index = frame.f_locals.get("idx")  # Python 3.12 and later have it no more when an error was raised
+            if index is None and trace.tb_next is not None:
+                index = _asked_for(trace.tb_next.tb_frame)
         trace = trace.tb_next
-    return index
+    return index if isinstance(index, int) else None
+
+
+def _asked_for(frame: FrameType) -> Any:
+    """What a `__getitem__(self, index)` was called with; None of other functions, and where it may have changed it."""
+    code = frame.f_code
+    if code.co_name != "__getitem__" or code.co_argcount != 2:
+        return None
+    name = code.co_varnames[1]
+    stored = [
+        one.argval for one in dis.get_instructions(code) if one.opname.startswith(("STORE_FAST", "STORE_DEREF"))
+    ]
+    changed = any(name in (one if isinstance(one, tuple) else (one,)) for one in stored)
+    return None if changed else frame.f_locals.get(name)

@@ -14,11 +14,12 @@ from epochbench.records.store import load
 from tests.analysis.test_gains import raced, write_recipes
 from tests.runfiles import GPU, falling_losses
 
-STEPS = ("step", *PHASES, "phase_step", "compute_only", "submit", "single", "unread")
+STEPS = ("step", *PHASES, "phase_step", "compute_only", "part", "submit", "single", "unread")
 UNKNOWN = {
     **{f"{name.removesuffix('_step')}_step_seconds": None for name in STEPS},
     "step_seconds": None, "phase_step_seconds": None,
     **dict.fromkeys(("batch_size", "parameters", "threads", "flops_per_step", "matmul_flops_per_second")),
+    "compute_only_samples": None, "part_samples": None,
 }  # fmt: skip
 
 
@@ -45,8 +46,16 @@ def found(a_row, a_run=None):
     return {finding.bound: finding for finding in findings(a_row, a_run or run())}
 
 
-# One case a rule: the row, the bound, its share by hand, the recipes that may help on CUDA.
 SMALL = {"flops_per_step": 1e6, "matmul_flops_per_second": 1e12}  # a microsecond of arithmetic
+
+
+# On the CPU, a step of 16 samples that takes 10 ms, and of 4 that takes so many.
+def on_the_cpu(part, **known):
+    known = {"batch_size": 16, "parameters": 10} | SMALL | known
+    return row("cpu", compute_only=10, step=12.5, part=part, compute_only_samples=16, part_samples=4, **known)
+
+
+# One case a rule: the row, the bound, its share by hand, the recipes that may help on CUDA.
 CASES = {
     "waiting": (row(waiting=6, phase=10), "waiting for data", 0.6, ("resident", "pinned", "workers")),
     "transfer": (row(transfer=3, phase=10), "transfer", 0.3, ("resident", "pinned")),
@@ -65,6 +74,32 @@ def test_each_bound_is_found_alone_with_its_share_of_a_step(case):
     (finding,) = findings(a_row, run())
     assert (finding.bound, finding.share) == (bound, pytest.approx(share))
     assert finding.recipes == recipes
+
+
+@pytest.mark.parametrize(
+    ("part", "bound", "share"),
+    [
+        (10, TOO_LITTLE, 0.8),  # of the 12.5 ms all 10 that it computes
+        (8.5, TOO_LITTLE, 0.64),  # fixed: 8 of 10 ms, since 12 samples more take 1.5
+        (6.25, TOO_LITTLE, 0.4),  # fixed: 5 ms
+        (6.2, "compute", 0.8),
+        (2.5, "compute", 0.8),  # in proportion
+        (1, "compute", 0.8),  # less than that, as where the whole batch is beyond a cache
+        (30, TOO_LITTLE, 0.8),
+    ],
+)
+def test_a_step_of_the_cpu_has_too_little_work_where_most_of_it_does_not_grow_with_its_samples(part, bound, share):
+    """Its arithmetic alone would call a step of memory traffic so."""
+    (finding,) = findings(on_the_cpu(part), run(device="cpu"))
+    assert (finding.bound, finding.share) == (bound, pytest.approx(share))
+
+
+def test_a_part_of_a_batch_that_took_nothing_or_is_none_is_no_evidence():
+    whole = {"compute_only_samples": 4, "part_samples": 4}
+    for unknown in (on_the_cpu(None), on_the_cpu(10) | whole, on_the_cpu(10) | {"part_samples": 0}):
+        assert "the arithmetic of a step takes" in found(unknown, run(device="cpu"))[TOO_LITTLE].evidence
+    known = found(on_the_cpu(10), run(device="cpu"))[TOO_LITTLE]
+    assert known.evidence == "with 4 samples instead of 16 a step takes 10.0 instead of 10.0 ms"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,9 @@ from epochbench.measure.preparation import count_flops
 from epochbench.measure.race import race
 from epochbench.training import start
 from tests import jobs
+from tests.measure.recipejobs import measure
 from tests.simulated import device as simulated
+from tests.simulated.clock import SimulatedClock
 from tests.simulated.needed import needs_sim
 
 pytestmark = needs_sim
@@ -119,6 +121,40 @@ def test_the_flops_of_a_penalty_on_the_gradient_are_counted():
 
     ready = start(make(model=lambda: nn.Linear(3, 1, bias=False), loss=None, step=penalty), ARTICLE, "cpu", seed=0)
     assert count_flops(ready, [torch.randn(4, 3), torch.zeros(4)]) == 6 * (2 * 4 * 3 * 1)
+
+
+def pausing(clock, fixed, for_each):
+    """A step that takes so many seconds, and so many for each of its samples."""
+
+    def step(model, batch):
+        clock.advance(fixed + for_each * len(batch[0]))
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    return step
+
+
+@pytest.mark.parametrize(("fixed", "for_each"), [(0.02, 0.0), (0.0, 0.005), (0.01, 0.01)])
+def test_a_step_of_the_cpu_is_timed_with_a_part_of_its_samples_too(fixed, for_each):
+    clock = SimulatedClock()
+    job = make(step=pausing(clock, fixed, for_each), loss=None, batch_size=16)
+    _, found = measure(job, QUIET, replicate=1, clock=clock)
+    assert (found["compute_only_samples"], found["part_samples"]) == (16, 4)
+    assert found["compute_only_seconds"] / found["compute_only_steps"] == pytest.approx(fixed + 16 * for_each)
+    assert found["part_seconds"] / found["part_steps"] == pytest.approx(fixed + 4 * for_each)
+
+
+@pytest.mark.parametrize("batch_size", [3, 16])
+def test_a_model_that_takes_no_part_of_its_batch_is_measured_without(batch_size):
+    class Whole(nn.Linear):
+        def forward(self, rows):
+            return super().forward(rows.reshape(batch_size, 8))
+
+    data = TensorDataset(torch.randn(3 * batch_size, 8), torch.randint(3, (3 * batch_size,)))
+    job = make(model=lambda: Whole(8, 3), train_data=data, batch_size=batch_size)
+    _, found = measure(job, QUIET, replicate=1, clock=SimulatedClock())
+    assert found["compute_only_samples"] == batch_size
+    assert "part_samples" not in found
+    assert found.get("passes_apart_reason") is None
 
 
 def test_a_device_too_full_for_the_passes_apart_keeps_its_measurement():

@@ -1,6 +1,7 @@
 """Tracebacks of code that travelled: its file put back, and what is not the user's left out before it."""
 
 import importlib
+import sys
 import traceback
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from torch.utils.data import default_collate
 
 from epochbench import Workload
 from epochbench.batches import map_leaves
-from epochbench.hints import hint
+from epochbench.hints import hint, item_of
 from epochbench.measure import traces
 from epochbench.measure.parcel import files_by_value, pack
 from epochbench.measure.traces import from_their_line_on, their_line
@@ -145,3 +146,43 @@ def test_types_and_sizes_that_do_not_fit_are_told_with_what_to_give(fails, told)
     with pytest.raises((RuntimeError, ValueError, IndexError, TypeError)) as raised:
         fails()
     assert told in hint(raised.value)
+
+
+class Plain:
+    def __getitem__(self, index):
+        raise ValueError(f"{index} of 17")
+
+
+class Counting:
+    def __getitem__(self, index):
+        index = index - 1
+        raise ValueError(f"{index} of 17")
+
+
+class Nested:
+    def __getitem__(self, index):
+        return [self.read(index) for _ in range(2)]
+
+    def read(self, place):
+        raise ValueError(f"{place} of 17")
+
+
+@pytest.mark.parametrize(("data", "item"), [(Plain(), 17), (Nested(), 17), (Counting(), None)])
+@pytest.mark.parametrize("comprehends", [True, False])
+def test_the_item_that_cannot_be_read_is_named_where_it_is_known(data, item, comprehends):
+    """Before Python 3.12 a comprehension has a frame of its own, in which torch's variable is still there."""
+    source = "def fetch(data, indices):\n    for place in indices:\n        data[place]\n"
+    if comprehends:
+        source = "def fetch(data, indices):\n    return [data[idx] for idx in indices]\n"
+        item = 17 if sys.version_info < (3, 12) else item
+    names = {}
+    exec(compile(source, "torch/utils/data/_utils/fetch.py", "exec"), names)
+    with pytest.raises(ValueError, match="17") as raised:
+        names["fetch"](data, [17])
+    assert item_of(raised.value) == item
+
+
+def test_an_error_elsewhere_is_of_no_item():
+    with pytest.raises(ValueError, match="17") as raised:
+        Plain()[17]
+    assert item_of(raised.value) is None

@@ -27,6 +27,7 @@ READING_SHARE = 0.05
 FED_BY_HOST = 0.8
 COMPUTING_SHARE = 0.6
 SMALL_ARITHMETIC = 0.05
+MOSTLY_FIXED = 0.5
 NEAR_THE_RATE = 0.5
 """Of a matrix product's rate: below, a step spends more of its time on something else than on arithmetic."""
 MOST_DIGITS = 6
@@ -167,7 +168,7 @@ def _computing(row: Row, run: Row) -> Finding | None:
     the optimizer) has time and no FLOPs.
     """
     share, fed = _share(row["compute_only_step_seconds"], row["step_seconds"]), _fed(row)
-    idle = _is_small(row) if fed is None else fed >= FED_BY_HOST
+    idle = _has_little(row) if fed is None else fed >= FED_BY_HOST
     if share is None or share < COMPUTING_SHARE or idle:
         return None
     words = f"{in_ms(row['compute_only_step_seconds'])} of {in_ms(row['step_seconds'])} ms"
@@ -184,22 +185,42 @@ def _computing(row: Row, run: Row) -> Finding | None:
 def _too_little(row: Row, run: Row) -> Finding | None:
     """Little arithmetic, and a late host where that was timed: a step of memory traffic has few FLOPs as well.
 
-    With a late host it is what launches are, seen from the work, and has their share.
+    With a late host it is what launches are, seen from the work, and has their share. On the CPU it is what a step
+    takes besides its samples.
     """
-    fed, step = _fed(row), row["step_seconds"]
+    fed, step, fixed = _fed(row), row["step_seconds"], _fixed(row)
     share = _share(row["compute_only_step_seconds"] if fed is None else row["submit_step_seconds"], step)
-    if not _is_small(row) or row["batch_size"] is None or (fed is not None and fed < FED_BY_HOST):
+    if row["batch_size"] is None or share is None:
         return None
-    if share is None or share < NOTABLE_SHARE:
+    if not (_has_little(row) if fed is None else _is_small(row) and fed >= FED_BY_HOST):
         return None
-    words = f"batch size {row['batch_size']:,}"
-    if row["parameters"] is not None:
-        words += f", {row['parameters']:,} parameters"
-    words += (
-        f"; at the rate of a large matrix product the arithmetic of a step takes {in_ms(_arithmetic(row))} of its "
-        f"{in_ms(row['compute_only_step_seconds'])} ms"
-    )
+    whole = in_ms(row["compute_only_step_seconds"])
+    if fed is None and fixed is not None:
+        share *= fixed
+        words = f"with {row['part_samples']:,} samples instead of {row['compute_only_samples']:,} a step takes "
+        words += f"{in_ms(row['part_step_seconds'])} instead of {whole} ms"
+    else:
+        parameters = "" if row["parameters"] is None else f", {row['parameters']:,} parameters"
+        words = f"batch size {row['batch_size']:,}{parameters}; at the rate of a large matrix product the arithmetic "
+        words += f"of a step takes {in_ms(_arithmetic(row))} of its {whole} ms"
+    if share < NOTABLE_SHARE:
+        return None
     return Finding(bound=TOO_LITTLE, share=share, evidence=words, recipes=("batch-x4",))
+
+
+def _has_little(row: Row) -> bool:
+    """Whether most of a step on the CPU does not grow with its samples; by its arithmetic where that is unknown."""
+    fixed = _fixed(row)
+    return _is_small(row) if fixed is None else fixed >= MOSTLY_FIXED
+
+
+def _fixed(row: Row) -> float | None:
+    """The part of a step that does not grow with its samples, 0 to 1, by the line through two sizes of the batch."""
+    few, many = row["part_samples"], row["compute_only_samples"]
+    short, whole = row["part_step_seconds"], row["compute_only_step_seconds"]
+    if None in (few, many, short, whole) or not 0 < few < many or short < 0 or whole <= 0:
+        return None
+    return min(1.0, max(0.0, (many * short / whole - few) / (many - few)))
 
 
 def _threads(row: Row, run: Row) -> Finding | None:

@@ -20,7 +20,8 @@ COLUMNS = {
     "phase_step_seconds": "float64",
     "compute_only_step_seconds": "float64",
     **dict.fromkeys(("submit_step_seconds", "single_step_seconds", "unread_step_seconds"), "float64"),
-    **dict.fromkeys(("batch_size", "parameters", "threads"), "Int64"),
+    "part_step_seconds": "float64",
+    **dict.fromkeys(("compute_only_samples", "part_samples", "batch_size", "parameters", "threads"), "Int64"),
     "flops_per_step": "float64",
     "flops_per_second": "float64",
     "matmul_flops_per_second": "float64",
@@ -38,7 +39,9 @@ def phases(results: Results) -> pd.DataFrame:
     (`phase_step_seconds`, by the clock) and `compute_only_step_seconds` (one batch that lies on the device, again and
     again) are of the passes apart. Of a single step with the device idle before it, `submit_step_seconds` is until
     the host has submitted it and `single_step_seconds` until the device has done it; `unread_step_seconds` is a step
-    with the losses read once, at the end. `flops_per_second` is what the timed steps reach, and `peak_share` that
+    with the losses read once, at the end. `part_step_seconds` is a step of the CPU with `part_samples` of
+    that batch's `compute_only_samples`.
+    `flops_per_second` is what the timed steps reach, and `peak_share` that
     rate over the one of a large matrix product on the same device. `reason` says why the passes apart were not made.
     """
     import pandas as pd
@@ -75,7 +78,11 @@ def _of_side(side: Side) -> dict[str, Any]:
         "submit_step_seconds": over(side.fact("submit_seconds"), side.fact("single_steps")),
         "single_step_seconds": over(side.fact("single_step_seconds"), side.fact("single_steps")),
         "unread_step_seconds": over(side.fact("unread_seconds"), side.fact("unread_steps")),
-        **{name: side.fact(name) for name in ("batch_size", "parameters", "threads")},
+        "part_step_seconds": over(side.fact("part_seconds"), side.fact("part_steps")),
+        **{
+            name: side.fact(name)
+            for name in ("compute_only_samples", "part_samples", "batch_size", "parameters", "threads")
+        },
         "flops_per_step": side.fact("flops_per_step"),
         "flops_per_second": flops_per_second(side),
         "matmul_flops_per_second": side.fact("matmul_flops_per_second"),

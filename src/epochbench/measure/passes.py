@@ -17,6 +17,7 @@ from epochbench.measure.host_random import HostRandom
 from epochbench.measure.phases import (
     measure_compute,
     measure_matmul,
+    measure_part,
     measure_phases,
     measure_submission,
     measure_unread,
@@ -63,10 +64,14 @@ def _phases(task: Task, training: Training, feed: Feed, todo: Plan, clock: Clock
 
 
 def _on_one_batch(task: Task, training: Training, batch: Any, feed: Feed, todo: Plan, clock: Clock) -> dict[str, Any]:
-    """The rate on one batch, and on an accelerator what submitting a step and reading its loss take."""
+    """The rate on one batch; on the CPU on a part of it too, and on an accelerator what it takes to submit a step and
+    to read its loss.
+    """
     done = todo.steps * todo.epochs
     found = measure_compute(training, batch, max(1, min(done, PHASE_STEPS) // 2), clock)
-    if torch.device(task.device).type != "cpu":  # the CPU does a step while it is submitted
+    if torch.device(task.device).type == "cpu":  # which does a step while it is submitted
+        found |= measure_part(training, batch, found["compute_only_steps"], clock)
+    else:
         found |= measure_submission(training, batch, min(done, SINGLE_STEPS), clock)
         if task.recipe.read_loss_each_step:
             later = chain.from_iterable(feed.epoch(number, todo.steps) for number in count(todo.epochs + 1))

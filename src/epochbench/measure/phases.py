@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from epochbench import devices, precisions
+from epochbench.batches import length_of, map_leaves
 from epochbench.records.schema import PHASES
 from epochbench.training import LossTrail, Training, train
 
@@ -86,7 +87,31 @@ def measure_compute(training: Training, batch: Any, steps: int, clock: Any) -> d
     for _ in range(steps):
         training.step(resident)
     devices.synchronize(training.device)
-    return {"compute_only_steps": steps, "compute_only_seconds": clock() - began}
+    seconds = clock() - began
+    return {"compute_only_steps": steps, "compute_only_samples": length_of(batch), "compute_only_seconds": seconds}
+
+
+def measure_part(training: Training, batch: Any, steps: int, clock: Any) -> dict[str, float | int]:
+    """The same with a quarter of the batch's samples: what of a step does not grow with them is seen so.
+
+    Empty for a batch of fewer than 4 samples, and where a quarter of it is no batch to the model.
+    """
+    samples = length_of(batch)
+    part = max(2, samples // 4)
+    if samples < 4:
+        return {}
+    try:
+        some = map_leaves(batch, lambda leaf: leaf[:part] if _is_of(leaf, samples) else leaf)
+        training.step(training.move(some))
+        found = measure_compute(training, some, steps, clock)
+    except Exception:
+        # A model may be made for its batch size, or for a graph, in any way; it is no fault of theirs.
+        return {}
+    return {"part_samples": part, "part_steps": steps, "part_seconds": found["compute_only_seconds"]}
+
+
+def _is_of(leaf: Any, samples: int) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.ndim > 0 and len(leaf) == samples
 
 
 def measure_submission(training: Training, batch: Any, steps: int, clock: Any) -> dict[str, float | int]:

@@ -207,7 +207,11 @@ class MeasurementRecord(Record):
     optimizer_seconds: Seconds = None
     reading_seconds: Seconds = None
     compute_only_steps: Count | None = None
+    compute_only_samples: Count | None = None
     compute_only_seconds: Seconds = None
+    part_samples: Count | None = None
+    part_steps: Count | None = None
+    part_seconds: Seconds = None
     single_steps: Count | None = None
     submit_seconds: Seconds = None
     single_step_seconds: Seconds = None
