@@ -107,7 +107,7 @@ def item_of(error: BaseException) -> int | None:
 
 
 def _asked_for(frame: FrameType) -> Any:
-    """What a `__getitem__(self, index)` was called with; None of other functions, and where it may have changed it."""
+    """What a `__getitem__(self, index)` was called with; None of others, and where it may have changed that."""
     code = frame.f_code
     if code.co_name != "__getitem__" or code.co_argcount != 2:
         return None
