@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -11,34 +10,17 @@ from torch import nn
 from epochbench.errors import InputError
 from epochbench.workload import Workload
 
-_VALUES: WeakKeyDictionary[nn.Module, tuple[dict[str, Any], dict[str, Any]]] = WeakKeyDictionary()
-"""Of each module that was moved to meta, the parameters and the buffers that it had."""
-
 
 def check_model(model: Any) -> None:
-    """Raises InputError where it is no model, or one whose weights have no shape yet; else it is as it was made."""
+    """Raises InputError where it is no model, or one whose weights have no shape yet."""
     if not isinstance(model, nn.Module):
         raise InputError(f"Workload.model must make a torch.nn.Module, not {type(model).__name__}")
-    put_back(model)
     if any(isinstance(one, nn.parameter.UninitializedTensorMixin) for one in model.parameters()):
         raise InputError("Workload.model makes lazy layers without a shape; let it run one forward before it returns")
 
 
-def put_back(model: nn.Module) -> None:
-    """Give the model, and what it shares with others, the values back that `moved` took from it on meta: a user's
-    callable may give the same one each time.
-    """
-    for module in model.modules():
-        if (kept := _VALUES.pop(module, None)) is not None:
-            module._parameters.update(kept[0])
-            module._buffers.update(kept[1])
-
-
 def moved(model: nn.Module, device: str) -> nn.Module:
     """The model on the device. Raises InputError where its own `to` gives something else."""
-    for module in model.modules() if device == "meta" else ():
-        if not isinstance(module, torch.jit.ScriptModule):  # which keeps its own in another way
-            _VALUES[module] = (dict(module._parameters), dict(module._buffers))
     there = model.to(device)
     if not isinstance(there, nn.Module):
         what = type(there).__name__

@@ -5,6 +5,7 @@ import os
 import random
 import time
 import types
+from contextlib import ExitStack
 
 import numpy
 import pytest
@@ -516,5 +517,6 @@ def test_the_data_are_made_and_read_once_for_a_step_with_values(device):
         made.append("once")
         return torch.ones(32, 20), torch.zeros(32, dtype=torch.long)
 
-    _, _, batch, samples = prepare(device, workload_of(train_data=data), OperationRecorder(device), True, values=True)
+    workload, recorder = workload_of(train_data=data), OperationRecorder(device)
+    _, _, batch, samples = prepare(device, workload, recorder, True, ExitStack(), values=True)
     assert (batch[0].device.type, samples, made) == (device, 32, ["once"])

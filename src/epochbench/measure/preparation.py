@@ -16,7 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from epochbench import training
 from epochbench.batches import length_of
-from epochbench.checks import moved, problem_of_loss
+from epochbench.borrowed import borrowed
+from epochbench.checks import problem_of_loss
 from epochbench.datasets import DataFacts
 from epochbench.errors import InputError
 from epochbench.hints import IN_EVALUATION
@@ -179,15 +180,15 @@ def _flops(ready: training.Training, seed: int, batch: Any, seconds: float) -> i
 
 def count_flops(ready: training.Training, batch: Any, device: str = "meta") -> int | None:
     """FLOPs of one training step, forward and backward, by torch's own counter on the meta device, which computes
-    nothing, or on the CPU; None for a model that cannot run there. The training is of no use afterwards.
+    nothing, or on the CPU; None for a model that cannot run there. A loss that is a module stays there.
     """
     try:
-        moved(ready.model, device).train()
         if isinstance(ready.loss_function, torch.nn.Module):
             ready.loss_function.to(device)
         counter = FlopCounterMode(display=False)
         counter.mod_tracker = _Whole()
-        with _known_operations(), counter:
+        with borrowed(ready.model, device) as model, _known_operations(), counter:
+            model.train()
             ready.loss(training.to_device(batch, device)).backward()
     except Exception:
         # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.

@@ -24,7 +24,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -154,13 +154,20 @@ def _measured(workload: Workload, recording: Recording, training: bool) -> tuple
 
 def _measure(workload: Workload, recording: Recording, training: bool) -> tuple[HostTime, list[str]]:
     """The host's time, and what a reader has to know of it."""
+    with ExitStack() as until:
+        turns = [_step_of(one, recording.device, training, until) for one in (workload, _ordinary_workload())]
+        return _by_turns(*turns, recording)
+
+
+def _by_turns(
+    of_workload: tuple[Callable[[Any], Gaps], Any], ordinary: tuple[Callable[[Any], Gaps], Any], recording: Recording
+) -> tuple[HostTime, list[str]]:
+    (step, batch), (usual_step, small) = of_workload, ordinary
     device, samples = recording.device, recording.samples
-    step, batch = _step_of(workload, device, training)
-    ordinary, small = _step_of(_ordinary_workload(), device, training)
     notes: list[str] = []
 
     def measured(batch: Any) -> HostTime:
-        steps, usual, stopped = _turns(lambda: step(batch), lambda: ordinary(small))
+        steps, usual, stopped = _turns(lambda: step(batch), lambda: usual_step(small))
         if stopped is not None:
             notes.append(f"the host's own time is that of {len(steps)} steps, after which one failed ({stopped})")
         found = beyond(steps, usual, waits=device == "cpu")
@@ -220,9 +227,9 @@ def _of_more_samples(fewer: HostTime, more: HostTime, times: float) -> HostTime:
     )
 
 
-def _step_of(workload: Workload, device: str, training: bool) -> tuple[Callable[[Any], Gaps], Any]:
-    """(a function that does a step with a batch and returns its gaps, such a batch)."""
-    model, loss_of, batch, _ = prepare(device, workload, OperationRecorder(device), training, values=True)
+def _step_of(workload: Workload, device: str, training: bool, until: ExitStack) -> tuple[Callable[[Any], Gaps], Any]:
+    """(a function that does a step with a batch and returns its gaps, until `until` ends; such a batch)."""
+    model, loss_of, batch, _ = prepare(device, workload, OperationRecorder(device), training, until, values=True)
 
     def forward(batch: Any) -> Gaps:
         with torch.no_grad(), torch.device(device), HostClock(device) as clock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, default_collate
 
-from epochbench.checks import check_model, moved
+from epochbench.borrowed import borrowed
+from epochbench.checks import check_model
 from epochbench.culprit import held
 from epochbench.errors import InputError
 from epochbench.hints import IN_EVALUATION
@@ -98,14 +100,15 @@ def _record_on(
     data = made(workload.train_data)
     read_once = replace(workload, train_data=lambda: data)
     values = device == "cpu"
-    model, loss_of, batch, samples = prepare(device, read_once, recorder, training, values=values)
     data_bytes = _beside_the_batch(workload, data)
-    if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
-        note = RECURRENT
-    if training:
-        recorded = record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, workload)
-    else:
-        recorded = record_forward(model, loss_of, batch, samples, recorder, half, note)
+    with ExitStack() as until:
+        model, loss_of, batch, samples = prepare(device, read_once, recorder, training, until, values=values)
+        if note is None and any(isinstance(one, nn.RNNBase) for one in model.modules()):
+            note = RECURRENT
+        if training:
+            recorded = record_step(model, loss_of, workload.optimizer, batch, samples, recorder, half, note, workload)
+        else:
+            recorded = record_forward(model, loss_of, batch, samples, recorder, half, note)
     return replace(recorded, memory=replace(recorded.memory, data_bytes=data_bytes))
 
 
@@ -122,10 +125,16 @@ def _beside_the_batch(workload: Workload, data: Any) -> int:
 
 
 def prepare(
-    device: str, workload: Workload, recorder: OperationRecorder, training: bool, *, values: bool = False
+    device: str,
+    workload: Workload,
+    recorder: OperationRecorder,
+    training: bool,
+    until: ExitStack,
+    *,
+    values: bool = False,
 ) -> tuple[nn.Module, Callable[[Any], Any], Any, int]:
     """(the model on the device, what makes the loss of a batch, a batch, its samples); without `training` what makes
-    the outputs.
+    the outputs. The model is given back when `until` ends.
 
     With `values` the batch is one of the data's own where what it holds matters: on the CPU, and where a part of it
     is no tensor, a text say.
@@ -134,7 +143,7 @@ def prepare(
     batch, samples = one_batch(workload, whole=whole)
     if values and not whole and not all(isinstance(one, torch.Tensor) for one in tree_leaves(batch)):
         batch, samples = one_batch(workload, whole=True)
-    model = moved(_make_model(workload, recorder), device).train(training)
+    model = until.enter_context(borrowed(_make_model(workload, recorder), device)).train(training)
     loss_function = workload.loss
     if isinstance(loss_function, nn.Module):
         loss_function = _copied(workload).to(device)
