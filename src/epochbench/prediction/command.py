@@ -57,14 +57,7 @@ def print_predictions(
     known = load_hardware(hardware)
     named = _cards("--on", on, known) if on is not None else known.values()
     cards = list({card.card: card for card in named}.values())
-    priced: dict[str, float] = {}
-    for name, price in prices.items():
-        if (card := _card("--price", name, known).card) in priced:
-            raise InputError(f"--price: {card} is named twice; give it one price")
-        priced[card] = price
-    unasked = [name for name in priced if name not in {card.card for card in cards}]
-    if unasked:
-        raise InputError(f"--price: {unasked[0]} is none of the cards that --on names")
+    priced = _by_card(prices, cards, known)
     rows, failed = [], []
     for workload in workloads:
         load = ForeignLoad()
@@ -111,6 +104,19 @@ def print_predictions(
         "All of these times are predicted, from the model and the cards' data sheets; none was measured. A job is "
         "its epochs and evaluations, without a start-up: CUDA's is not known."
     )
+
+
+def _by_card(prices: Mapping[str, float], cards: Sequence[Hardware], known: dict[str, Hardware]) -> dict[str, float]:
+    """The prices by the cards' own names."""
+    priced: dict[str, float] = {}
+    for name, price in prices.items():
+        if (card := _card("--price", name, known).card) in priced:
+            raise InputError(f"--price: {card} is named twice; give it one price")
+        priced[card] = price
+    unasked = [name for name in priced if name not in {card.card for card in cards}]
+    if unasked:
+        raise InputError(f"--price: {unasked[0]} is none of the cards that --on names")
+    return priced
 
 
 def _cards(option: str, text: str, known: dict[str, Hardware]) -> list[Hardware]:
