@@ -38,7 +38,8 @@ HINTS = (
         "the loss takes the number of a class for each sample, of type int64: give .long()",
     ),
     (
-        r"(?:should|must) have the same dtype|expected scalar type|Input type .* and bias type|match weight dtype",
+        r"(?:should|must) have the same dtype|expected scalar type|Input type .* and bias type|match weight dtype|"
+        r"input must have the type",
         "the model and its input have different types: layers are float32 unless made otherwise, and NumPy makes "
         "float64; give .float()",
     ),
