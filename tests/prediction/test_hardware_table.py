@@ -65,6 +65,19 @@ def test_an_unknown_card_is_answered_with_the_nearest_and_how_to_give_its_figure
         find_card("rtx3099", load_hardware())
 
 
+def test_a_name_that_several_cards_begin_with_is_answered_with_these():
+    with pytest.raises(InputError, match=r"'A100' is no known card; near it: a100-40gb, a100-80gb; "):
+        find_card("A100", load_hardware())
+
+
+@pytest.mark.parametrize(
+    ("name", "card"),
+    [("NVIDIA A100-SXM4-80GB", "a100-80gb"), ("A100-PCIE-40GB", "a100-40gb"), ("Tesla V100-SXM2-16GB", "v100")],
+)
+def test_a_card_is_found_by_the_name_that_torch_has_for_it(name, card):
+    assert find_card(name, load_hardware()).card == card
+
+
 def test_where_no_card_is_near_it_says_where_all_of_them_are_shown():
     with pytest.raises(InputError, match="'foo' is no known card; `epochbench predict` without --on shows all, and"):
         find_card("foo", load_hardware())

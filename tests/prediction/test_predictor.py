@@ -24,7 +24,7 @@ CARDS = load_hardware()
 
 @pytest.fixture(scope="module")
 def resnet18():
-    """One recorded step of ResNet18, in halves and in fp32."""
+    """One recorded step of ResNet18, in halves and in fp32, which TF32's is too."""
     workload = Workload(
         name="resnet18",
         model=models.resnet18,
@@ -34,7 +34,8 @@ def resnet18():
         batch_size=32,
         epochs=1,
     )
-    return {"amp": record(workload, torch.float16), "fp32": record(workload)}
+    in_fp32 = record(workload)
+    return {"amp": record(workload, torch.float16), "fp32": in_fp32, "tf32": in_fp32}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +51,7 @@ RATES = ("fp32_flops_per_second", "fp16_flops_per_second", "memory_bytes_per_sec
     st.sampled_from(sorted(CARDS)),
     st.sampled_from(RATES),
     st.floats(1, 100),
-    st.sampled_from(["amp", "fp32"]),
+    st.sampled_from(["amp", "fp32", "tf32"]),
     st.booleans(),
 )
 def test_more_flops_or_bandwidth_never_make_a_step_slower(resnet18, card, rate, factor, precision, channels_last):
@@ -90,6 +91,17 @@ def test_halves_are_faster_than_fp32_where_there_are_tensor_cores(resnet18):
         for precision in ("fp32", "amp")
     }
     assert times["amp"] < times["fp32"] / 1.5
+
+
+@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("network", ["resnet18", "small"])
+def test_tf32_is_never_slower_than_fp32_and_the_same_on_a_card_without_it(network, card, request):
+    made = request.getfixturevalue(network)
+    recording = made["fp32"] if network == "resnet18" else made
+    in_fp32, in_tf32 = (predict_recording(recording, CARDS[card], precision=one) for one in ("fp32", "tf32"))
+    assert in_tf32.step_seconds <= in_fp32.step_seconds
+    if CARDS[card].tf32_flops_per_second is None:
+        assert dataclasses.replace(in_tf32, precision="fp32") == in_fp32
 
 
 @pytest.mark.parametrize("card", ["t4", "gtx1080ti", "rtx2080ti", "rtx3090", "rtx3060laptop", "h200"])

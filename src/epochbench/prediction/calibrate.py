@@ -17,11 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import least_squares
 
-from epochbench.prediction.constants import EXPECTED, FACTORS, KEPT, single_precision
+from epochbench.prediction.constants import EXPECTED, KEPT
 from epochbench.prediction.cost import Rates, Table, device_seconds, table_of
 from epochbench.prediction.figures import DATA, Figure, Rows, read_figures, read_recordings
 from epochbench.prediction.hardware import REFERENCE_CARD, load_hardware
 from epochbench.prediction.intervals import conformal_quantile, coverage, network_kinds, quantiles
+from epochbench.prediction.single import FACTORS, OF_PRODUCTS, single_times
 
 ERRORS = DATA / "errors.csv"
 FOLDS = 10
@@ -118,28 +119,38 @@ def error_row(errors: Sequence[float], kinds: Sequence[str], families: Sequence[
     }
 
 
-def single_times(figures: Sequence[Figure], tables: Mapping[object, Table], constants: Constants) -> np.ndarray:
+def training_times(
+    figures: Sequence[Figure], tables: Mapping[object, Table], constants: Constants, factors: Mapping[str, Constants]
+) -> np.ndarray:
     """(figures,) seconds of trainings in fp32 or tf32, each on its own card."""
     cards = load_hardware()
-    rates = [cards[one.card].rates(one.precision) for one in figures]
     return np.array(
-        [device_seconds(tables[one.network], constants, its)[0] for one, its in zip(figures, rates, strict=True)]
+        [
+            single_times(tables[one.network], constants, factors, cards[one.card], one.precision).whole.sum()
+            for one in figures
+        ]
     )
 
 
-def fit_factors(figures: Sequence[Figure], tables: Mapping[object, Table], constants: Constants) -> Constants:
-    """The factors of `single_precision` that make the least of these figures' errors."""
-    expected = np.log([value for value, _ in FACTORS.values()])
-    spread = np.array([deviation for _, deviation in FACTORS.values()])
+def fit_factors(
+    figures: Sequence[Figure], tables: Mapping[object, Table], constants: Constants, of_fp32: Constants | None = None
+) -> Constants:
+    """The factors that make the least of these figures' errors, of one precision; in tf32 with those `of_fp32`."""
+    names = list(FACTORS) if of_fp32 is None else list(OF_PRODUCTS)
+    expected = np.log([FACTORS[name][0] for name in names])
+    spread = np.array([FACTORS[name][1] for name in names])
     seconds = np.array([one.step_seconds for one in figures])
 
+    def with_these(logs: np.ndarray) -> Constants:
+        return (of_fp32 or {}) | dict(zip(names, np.exp(logs), strict=True))
+
     def residuals(logs: np.ndarray) -> np.ndarray:
-        factors = dict(zip(FACTORS, np.exp(logs), strict=True))
-        predicted = single_times(figures, tables, single_precision(constants, factors))
+        its = with_these(logs)
+        predicted = training_times(figures, tables, constants, {"fp32": of_fp32 or its, "tf32": its})
         return np.concatenate([np.log(predicted / seconds) / SCALE, (logs - expected) / spread])
 
-    found = least_squares(residuals, expected, loss="soft_l1").x
-    return {name: round(float(value), 4) for name, value in zip(FACTORS, np.exp(found), strict=True)}
+    found = with_these(least_squares(residuals, expected, loss="soft_l1").x)
+    return {name: round(float(value), 4) for name, value in found.items()}
 
 
 def calibrate_single(figures: Sequence[Figure], recordings: Mapping[object, Rows], constants: Constants) -> dict:
@@ -148,15 +159,16 @@ def calibrate_single(figures: Sequence[Figure], recordings: Mapping[object, Rows
     """
     tables = {one.network: table_of([recordings[one.network]], halves=False) for one in figures}
     found: dict = {}
-    for precision in sorted({one.precision for one in figures}):
+    for precision in ("fp32", "tf32"):
         own = [one for one in figures if one.precision == precision]
+        of_fp32 = found["fp32"]["factors"] if precision == "tf32" else None
         left_out = {}
         for figure in own:
-            others = fit_factors([one for one in own if one is not figure], tables, constants)
-            [time] = single_times([figure], tables, single_precision(constants, others))
+            others = fit_factors([one for one in own if one is not figure], tables, constants, of_fp32)
+            [time] = training_times([figure], tables, constants, {"fp32": of_fp32 or others, "tf32": others})
             left_out[f"{figure.network.network} on {figure.card}"] = round(math.log(time / figure.step_seconds), 4)
         found[precision] = {
-            "factors": fit_factors(own, tables, constants),
+            "factors": fit_factors(own, tables, constants, of_fp32),
             "left_out": left_out,
             "quantile": conformal_quantile(list(left_out.values())),
         }

@@ -6,7 +6,6 @@ A fit is held near the expectations (log scale): where the figures say nothing a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,34 +48,6 @@ EXPECTED: dict[str, tuple[float, float]] = {
 }
 """Name → (expected value, standard deviation of its logarithm). Rates and bandwidths are shares of the data sheet's
 (above 1 where a card clocks higher than its data sheet says), fills are sizes, `gap` is seconds."""
-
-
-FACTORS: dict[str, tuple[float, float]] = {
-    "dense": (1.0, 0.5),
-    "point": (1.0, 0.3),
-    "grouped": (1.0, 0.7),
-    "bandwidth": (1.0, 0.3),
-}
-"""Of fp32 and of tf32: like EXPECTED, what their constants are to those expected or fitted in halves. That of dense
-convolutions may be above 1: Winograd's need fewer multiplications than are counted."""
-
-_FACTOR_OF = {
-    **{"rate.dense": "dense", "rate.point": "point", "rate.matmul": "point", "rate.batched_matmul": "point"},
-    **{"rate.attention": "point", "rate.grouped": "grouped", "bandwidth.": "bandwidth"},
-}
-_NOT_AS_IN_HALVES = ("rate.dense", "rate.point", "rate.matmul", "rate.batched_matmul", "rate.attention", "fill.")
-
-
-def single_precision(constants: Mapping[str, float], factors: Mapping[str, float]) -> dict[str, float]:
-    """The constants for fp32 and tf32. Little is published in them, and what was fitted to tensor cores in halves
-    does not hold for dense products: there the expected values stand, times factors fitted to published trainings.
-    """
-    found = {}
-    for name, fitted in constants.items():
-        value = EXPECTED[name][0] if name.startswith(_NOT_AS_IN_HALVES) else fitted
-        factor = next((factors[one] for start, one in _FACTOR_OF.items() if name.startswith(start)), 1.0)
-        found[name] = value * factor
-    return found
 
 
 @cache

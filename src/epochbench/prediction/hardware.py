@@ -135,7 +135,10 @@ def find_card(name: str, cards: dict[str, Hardware]) -> Hardware:
     digits_off = {re.sub(r"^(rtx|gtx)", "", key): one for key, one in by_name.items()}
     if wanted in digits_off:
         return digits_off[wanted]
-    near = nearest(name, {key: one.card for key, one in by_name.items()})
+    if (named := card_of_device(name, cards)) is not None:
+        return named
+    begin = [one.card for key, one in by_name.items() if wanted and key.startswith(wanted)]
+    near = list(dict.fromkeys(begin)) or nearest(name, {key: one.card for key, one in by_name.items()})
     known = f"near it: {', '.join(near)}; " if near else ""
     raise InputError(
         f"{name!r:.60} is no known card; {known}`epochbench predict` without --on shows all, and --hardware FILE "

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 
 from epochbench.errors import InputError
-from epochbench.prediction.constants import kept, single_precision
+from epochbench.prediction.constants import kept
 from epochbench.prediction.cost import Times, row_times, table_of
 from epochbench.prediction.hardware import PRECISIONS, REFERENCE_CARD, Hardware, find_card, load_hardware
 from epochbench.prediction.host import record_with_host
 from epochbench.prediction.intervals import half_width, network_kinds
 from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, Recording
+from epochbench.prediction.single import single_times
 from epochbench.workload import Workload
 
 Limit = Literal["compute", "memory", "launches", "loader", "host"]
@@ -146,11 +147,15 @@ def predict_recording(
     precision = computed_in(recording, precision)
     layout = ("nhwc" if channels_last else "nchw") if training else "inference"
     halves, fitted = half_type(precision) is not None, kept()
-    constants = fitted["constants"][layout]
-    if not halves:
-        constants = single_precision(constants, fitted["precision"][precision]["factors"])
+    constants, single = fitted["constants"][layout], fitted["precision"]
     table = table_of([recording.operations], halves=halves)
-    times = row_times(table, constants, card.rates(precision))
+    if halves:
+        times, more = row_times(table, constants, card.rates(precision)), 0.0
+    else:
+        times = single_times(
+            table, constants, {name: its["factors"] for name, its in single.items()}, card, precision
+        )
+        more = single["fp32" if card.tf32_flops_per_second is None else precision]["quantile"]
     device = float(times.whole.sum())
     launches = float(table.count.sum()) * card.launch_seconds
     load = recording.samples / loader_samples_per_second if loader_samples_per_second else 0.0
@@ -160,7 +165,7 @@ def predict_recording(
         fitted["quantiles"][layout],
         network_kinds(table)[0],
         0.0 if card.card == REFERENCE_CARD else fitted["card_quantile"],
-        0.0 if halves else fitted["precision"][precision]["quantile"],
+        more,
     )
     return Prediction(
         step_seconds=step,
