@@ -70,6 +70,13 @@ def test_ctrl_c_ends_without_a_traceback_and_without_a_warning(interrupted):
 
 
 @needs_signals
+def test_ctrl_c_ends_with_the_option_that_goes_on(interrupted):
+    ran, _ = interrupted
+    (file,) = (ran.path / "results/runs").iterdir()
+    assert f"type the same command with  --race-resume results/runs/{file.name}" in ran.output
+
+
+@needs_signals
 def test_ctrl_c_keeps_the_epochs_of_the_last_second(interrupted):
     ran, finished = interrupted
     epochs = of(lines(ran), "epoch", warmup=False)

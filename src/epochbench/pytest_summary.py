@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -11,7 +12,7 @@ from typing import Any
 from epochbench.errors import InputError
 from epochbench.measure.run_facts import end_record, new_run_id, write_end
 from epochbench.records.locks import turn
-from epochbench.records.schema import Record, RunRecord
+from epochbench.records.schema import EndRecord, Record, RunRecord
 from epochbench.records.store import Results, RunWriter, new_run_path
 from epochbench.resuming import Resumed
 
@@ -50,6 +51,12 @@ class RunLog:
         self.rescued = write_end(self._writer, self.record, end_record(self.run, status, reason, seconds))
 
     @property
+    def interrupted(self) -> bool:
+        """Whether the run has ended before its last race, so that it can be resumed."""
+        end = self.records[-1]
+        return isinstance(end, EndRecord) and end.status == "interrupted"
+
+    @property
     def path(self) -> Path:
         """The run file; another one from the moment on at which something else is found in its place."""
         return self._writer.path
@@ -82,6 +89,8 @@ def summarize(terminal: Any, log: RunLog, resumed: Resumed | None, folder: Path)
         _write_page(terminal, results, folder, earlier)
     if trouble is None:
         terminal.write_line(f"run   {short(log.path)}")
+        if log.interrupted:
+            terminal.write_line(f"to go on, type the same command with  --race-resume {shlex.quote(short(log.path))}")
         return
     lost = f"of {len(log.records)} records {log.unwritten} are not in {short(log.path)}"
     where = f"the whole run is in {log.rescued}" if log.rescued else "they are shown here alone"

@@ -182,7 +182,7 @@ def test_without_a_gpu_the_page_has_the_cpus_time_the_reason_and_the_published_p
     assert "Published, not measured here GPU 00:11:57 against CPU 06:08:40 (30.9×)" in shown.text
     assert "What a run with a GPU would add" in shown.text
     assert "Open bench/colab.ipynb in Colab" in shown.text
-    assert "epochbench report run.jsonl colab.jsonl" in shown.text
+    assert "epochbench report results/runs colab.jsonl, where results/runs is the folder" in shown.text
     assert_no_leak(shown)
 
 

@@ -167,7 +167,6 @@ def _content(results: Results, published: Path | None, prices: Prices) -> dict[s
         "trouble": facts.trouble_table(shown.measurements),
         "published": published_table(figures),
         "commands": commands(shown.runs),
-        "own_file": shortened(shown.runs["file"].iloc[-1], 80) if len(shown.runs) else "",
         "csv_link": Markup(csv_link(everything)),
         "csv_name": CSV_NAME,
         "csv_rows": len(everything),
