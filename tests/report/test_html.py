@@ -186,6 +186,13 @@ def test_without_a_gpu_the_page_has_the_cpus_time_the_reason_and_the_published_p
     assert_no_leak(shown)
 
 
+def test_the_answer_of_a_job_of_which_the_replicates_say_little_says_so(page):
+    shown = page(workloads={"cnn": {"cpu": [1.0, 10.0, 100.0]}}, skipped={"cuda": "no driver"})
+    assert "The CPU's job is hardly known: one more would take " in shown.text
+    known = page(workloads={"cnn": {"cpu": [1.0, 1.01, 1.02]}}, skipped={"cuda": "no driver"})
+    assert "hardly known" not in known.text
+
+
 def test_without_a_published_table_nothing_published_is_shown(page):
     shown = page(workloads={"resnet50_transfer": {"cpu": [1, 1.1, 1.2]}}, skipped={"cuda": "no driver"})
     assert "ublished" not in shown.text

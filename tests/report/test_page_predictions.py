@@ -205,6 +205,8 @@ def test_an_interval_that_says_nothing_is_said_not_to_be_known_and_its_figures_s
     assert "≈20.0× [9.1, 80.0]" in " ".join(block.split())
     for absent in ("400", "[1.0"):
         assert absent not in block
+    why = "not known: the interval of a step ends at more than 10 times its beginning"
+    assert why in " ".join(text.split())
 
 
 def test_a_prediction_that_says_nothing_beside_a_measured_step_is_said_so(tmp_path):

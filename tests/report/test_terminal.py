@@ -218,6 +218,14 @@ def test_a_column_has_one_unit_whatever_the_times(tmp_path):
     assert baseline_times(text) == [("~0.000875", "~00:00:01"), ("~23.7", "~00:04:45"), ("~0.000100", "~<00:00:01")]
 
 
+def test_a_job_of_which_three_replicates_say_little_is_told_and_one_that_is_known_is_not(tmp_path):
+    """t(0.975, 2) = 4.303: epochs of 1, 10 and 100 s give ends that lie far more than 10-fold apart."""
+    workloads = {"cnn": {"cpu": [1.0, 10.0, 100.0]}, "tabular": {"cpu": [1.0, 1.01, 1.02]}}
+    text = words(rendered(tmp_path, workloads=workloads, skipped={"cuda": NO_DRIVER}))
+    assert "cnn: the CPU's job is hardly known: one more would take " in text
+    assert "tabular: the CPU's job" not in text
+
+
 def test_jobs_of_less_than_a_minute_are_seconds(tmp_path):
     text = rendered(tmp_path, width=120, workloads={"tabular": {"cpu": [0.000875] * 3}})
     assert "job (s)" in text

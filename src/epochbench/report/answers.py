@@ -16,7 +16,7 @@ from epochbench.report.predictions import prediction_sentence
 from epochbench.report.published import slug
 from epochbench.report.recipes import Findings, answering, by_device, recipe_words
 from epochbench.report.repeat import RUN_THIS
-from epochbench.report.terminal import duration
+from epochbench.report.terminal import doubt_of_job, duration
 from epochbench.report.wording import (
     clean,
     counted,
@@ -187,7 +187,7 @@ def _answer(
         tail=said.tail,
         where=" · ".join(_recipe(row) if column == "recipe" else clean(row[column]) for column in several),
         scope=scope,
-        notes=tuple(notes(row, fact, findings)),
+        notes=(*notes(row, fact, findings), *_doubts(row, jobs)),
         published=published.get(slug(row["workload"])) if said.tone == "absent" and _missing(row) != "CPU" else None,
     )
 
@@ -273,6 +273,16 @@ def _times(row: Row, jobs: Mapping[Any, Row]) -> tuple[tuple[Time, ...], str]:
         for device, seconds, projected in found
     )
     return made, "whole job" if whole else "timed epoch"
+
+
+def _doubts(row: Row, jobs: Mapping[Any, Row]) -> list[str]:
+    """Of which device's job the time says little, a sentence each."""
+    said = []
+    for device in (row["baseline"], row["device"]):
+        one = jobs.get((*_work(row), present(row["data"]), device))
+        if one is not None and (doubt := doubt_of_job(device, one["low"], one["high"])):
+            said.append(f"{doubt[0].upper()}{doubt[1:]}.")
+    return said
 
 
 def _recipe(row: Row) -> str:

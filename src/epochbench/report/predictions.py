@@ -21,7 +21,7 @@ from epochbench.report.wording import (
     significant,
     speedup_words,
 )
-from epochbench.unknown import UNKNOWN, says_nothing
+from epochbench.unknown import UNKNOWN, WIDEST, says_nothing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -239,6 +239,17 @@ def _checked(row: Row) -> str:
     ends = ", ".join(duration(row[f"predicted_step_{end}"]) for end in ("low", "high"))
     step = duration(row["predicted_step_seconds"])
     return f"a step predicted at {ABOUT}{step} [{ends}], {measured} ({row['error']:+.0%})"
+
+
+def unknown_lines(predictions: Sequence[Row]) -> list[str]:
+    """Why the terminal's table calls figures not known, in one line for all the workloads in which it does."""
+    names = [clean(row["workload"]) for row in predictions if row["card"] in IN_TERMINAL and is_unknown(row)]
+    if not names:
+        return []
+    return [
+        f"{UNKNOWN}: the interval of a step ends at more than {WIDEST:g} times its beginning, as where other load or "
+        f"few steps make the times of loader and host uncertain: {', '.join(dict.fromkeys(names))}"
+    ]
 
 
 def unpredicted_lines(predictions: Sequence[Row]) -> list[str]:

@@ -14,6 +14,7 @@ from epochbench.analysis.predictions import predictions
 from epochbench.analysis.projection import Job, job
 from epochbench.analysis.sides import Row, plain_rows, races, without_sweeps
 from epochbench.analysis.speedups import speedups
+from epochbench.unknown import says_nothing
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -134,7 +135,7 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
         about = dict.fromkeys(
             printable(flag) for run in runs for flag in (resumption(run), *machine_flags(run)) if flag is not None
         )
-        _say(console, [*about, *_cautions(here)])
+        _say(console, [*about, *_doubtful_jobs(here, jobs), *_cautions(here)])
     if rows:
         console.print(LEGEND)
     if len(rows) > len(shown):
@@ -146,12 +147,19 @@ def render(results: Results, *, width: int, color: bool = False) -> str:
 
 def _say_predicted(console: Console, foretold: Sequence[Row], here: Sequence[Row]) -> None:
     """What cards that are not here would take, where no GPU was measured; else prediction against measurement."""
-    from epochbench.report.predictions import check_lines, host_lines, terminal_table, unpredicted_lines
+    from epochbench.report.predictions import (
+        check_lines,
+        host_lines,
+        terminal_table,
+        unknown_lines,
+        unpredicted_lines,
+    )
 
     measured = any(row["speedup"] is not None for row in here)
     if not measured and (table := terminal_table(foretold, console.width)) is not None:
         console.print(table)
         console.print()
+        _say(console, unknown_lines(foretold))
     _say(console, [*host_lines(foretold), *check_lines(foretold), *unpredicted_lines(foretold)])
 
 
@@ -259,6 +267,25 @@ def _answers_below(rows: Sequence[Row]) -> list[str]:
     if all(row["verdict"] == "not measured" for row in rows):
         lines += [line for row in rows if row["recipe"] == ARTICLE for line in published_lines(row)]
     return lines
+
+
+def _doubtful_jobs(rows: Sequence[Row], jobs: Jobs) -> list[str]:
+    """Of which jobs of the table the time says little, a line each."""
+    sides = [(row, device) for row in rows for device in (row["baseline"], row["device"])]
+    found = [(row, device, _job(row, device, jobs)) for row, device in sides]
+    lines = [
+        f"{printable(row['workload'])}: {doubt}"
+        for row, device, one in found
+        if one is not None and (doubt := doubt_of_job(device, one.low, one.high))
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def doubt_of_job(device: str, low: float | None, high: float | None) -> str | None:
+    """That a job's time says little, where one more such job may take that much more or less; else None."""
+    if not says_nothing(low, high):
+        return None
+    return f"the {device_word(device)}'s job is hardly known: one more would take {duration(low)} to {duration(high)}"
 
 
 def _cautions(rows: Sequence[Row]) -> list[str]:
