@@ -52,6 +52,16 @@ def test_the_page_of_a_cpu_only_run_says_what_a_gpu_would_do(tmp_path):
     assert "Predicted, not measured: ≈39.9 s on Tesla T4 (≈20.0× [10.0, 40.0]) and" in text_of(page)
 
 
+@pytest.mark.parametrize("load", [{"other_cpu_share": 0.5}, {"other_races": 1}])
+def test_a_speedup_over_a_cpu_that_others_slowed_is_said_to_be_perhaps_too_large(tmp_path, load):
+    told = "measured beside other work, which their intervals do not know of, so that these predicted speedups may be"
+    held = results_of(tmp_path, T4, changes={("cnn", "cpu"): load})
+    assert f"{told} too large: cnn" in " ".join(render(held, width=80).split())
+    assert f"{told} too large: cnn" in text_of(render_page(held))
+    quiet = results_of(tmp_path, T4)
+    assert told not in " ".join(render(quiet, width=80).split()) + text_of(render_page(quiet))
+
+
 def test_where_the_cards_make_no_difference_one_sentence_says_so(tmp_path):
     alike = [prediction("cnn", f"card{place}", 0.004 + place * 1e-5, 0.002, 0.008) for place in range(3)]
     text = text_of(render_page(results_of(tmp_path, *alike)))

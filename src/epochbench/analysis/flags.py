@@ -94,6 +94,18 @@ def _unreadable(rows: list[Row]) -> str | None:
     )
 
 
+def load_beside(side: Side) -> str | None:
+    """Which other work a device's replicates were measured beside, as far as it slows the CPU; None for none."""
+    rows = list(side.ok.values())
+    return ", ".join(why for why in (other_load(_known(rows, "other_cpu_share")), _other_races(rows)) if why) or None
+
+
+def _other_races(rows: list[Row]) -> str | None:
+    races = max(_known(rows, "other_races"), default=0)
+    who = "another run" if races == 1 else f"{races:,} other runs"
+    return f"{who} of epochbench measured here at the same time" if races else None
+
+
 def _surroundings(rows: list[Row]) -> list[str]:
     found = []
     if (load := other_load(_known(rows, "other_cpu_share"))) is not None:
@@ -101,10 +113,8 @@ def _surroundings(rows: list[Row]) -> list[str]:
     held = sorted({word for words in _known(rows, "throttled") for word in words})
     if held:
         found.append(f"the GPU's clock was held down: {', '.join(held)}")
-    races = max(_known(rows, "other_races"), default=0)
-    if races:
-        who = "another run" if races == 1 else f"{races:,} other runs"
-        found.append(f"{who} of epochbench measured here at the same time")
+    if (races := _other_races(rows)) is not None:
+        found.append(races)
     strangers = max(_known(rows, "foreign_gpu_processes"), default=0)
     if strangers:
         found.append(f"other processes computed on the GPU: {strangers}")

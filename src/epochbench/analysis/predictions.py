@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from epochbench.analysis.flags import load_beside
 from epochbench.analysis.projection import job
 from epochbench.analysis.sides import Race, Row, Side, finite, over, plain_rows, races
 
@@ -21,7 +22,8 @@ COLUMNS = {
     **dict.fromkeys(("predicted_speedup", "predicted_speedup_low", "predicted_speedup_high"), "float64"),
     **dict.fromkeys(("predicted_job_seconds", "predicted_job_low", "predicted_job_high"), "float64"),
     "limited_by": "object", "predicted_memory_bytes": "Int64", "card_memory_bytes": "Int64", "fits": "boolean",
-    "baseline": "object", "baseline_step_seconds": "float64", "baseline_job_seconds": "float64",
+    **dict.fromkeys(("baseline", "baseline_load"), "object"),
+    **dict.fromkeys(("baseline_step_seconds", "baseline_job_seconds"), "float64"),
     "device": "object", "measured_step_seconds": "float64", "error": "float64", "note": "object", "reason": "object",
 }  # fmt: skip
 
@@ -38,7 +40,8 @@ def predictions(results: Results, *, baseline: str = "cpu") -> pd.DataFrame:
     `host_seconds` of a step, as measured here, are of Python besides calling torch. The step's interval is one of
     90%, and those of the speedup and of the job follow from it: the speedup is that of an epoch over the `baseline`
     as it was measured, and the job is the start-up of the host, as measured with the baseline, with the predicted
-    epochs and evaluations. Where the card is a `device` that was measured too, `error` is predicted over measured
+    epochs and evaluations. `baseline_load` says which other work the baseline was measured beside; what that cost it
+    is not in the interval. Where the card is a `device` that was measured too, `error` is predicted over measured
     step - 1. `reason` says why nothing could be predicted. `predicted` is always true.
     """
     import pandas as pd
@@ -95,6 +98,7 @@ def _row(row: Row, sides: dict[str, Side], baseline: str) -> Row:
         "predicted_memory_bytes": row["memory_bytes"],
         **{name: row[name] for name in ("limited_by", "card_memory_bytes", "fits", "device", "note", "reason")},
         "baseline": baseline,
+        "baseline_load": load_beside(base) if base is not None else None,
         "baseline_step_seconds": base_step,
         "baseline_job_seconds": job(base).job_seconds if base is not None else None,
         "measured_step_seconds": measured,

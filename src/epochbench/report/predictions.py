@@ -146,7 +146,8 @@ def prediction_notes(predictions: pd.DataFrame) -> list[str]:
         for row in plain_rows(predictions)
         if row["note"] or row["card"] is None
     ]  # fmt: skip
-    return list(dict.fromkeys([*host_lines(plain_rows(predictions)), *said]))
+    rows = plain_rows(predictions)
+    return list(dict.fromkeys([*load_lines(rows), *host_lines(rows), *said]))
 
 
 def prediction_sentence(rows: Sequence[Row]) -> str | None:
@@ -239,6 +240,19 @@ def _checked(row: Row) -> str:
     ends = ", ".join(duration(row[f"predicted_step_{end}"]) for end in ("low", "high"))
     step = duration(row["predicted_step_seconds"])
     return f"a step predicted at {ABOUT}{step} [{ends}], {measured} ({row['error']:+.0%})"
+
+
+def load_lines(predictions: Sequence[Row]) -> list[str]:
+    """That predicted speedups may be too large, in one line for all the workloads measured beside other work."""
+    held = [row for row in predictions if row["baseline_load"] and row["predicted_speedup"] and not is_unknown(row)]
+    if not held:
+        return []
+    names = dict.fromkeys(clean(row["workload"]) for row in held)
+    base = device_word(held[0]["baseline"])
+    return [
+        f"the {base} was measured beside other work, which their intervals do not know of, so that these predicted "
+        f"speedups may be too large: {', '.join(names)}"
+    ]
 
 
 def unknown_lines(predictions: Sequence[Row]) -> list[str]:

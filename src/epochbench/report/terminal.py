@@ -150,6 +150,7 @@ def _say_predicted(console: Console, foretold: Sequence[Row], here: Sequence[Row
     from epochbench.report.predictions import (
         check_lines,
         host_lines,
+        load_lines,
         terminal_table,
         unknown_lines,
         unpredicted_lines,
@@ -159,7 +160,7 @@ def _say_predicted(console: Console, foretold: Sequence[Row], here: Sequence[Row
     if not measured and (table := terminal_table(foretold, console.width)) is not None:
         console.print(table)
         console.print()
-        _say(console, unknown_lines(foretold))
+        _say(console, [*load_lines(foretold), *unknown_lines(foretold)])
     _say(console, [*host_lines(foretold), *check_lines(foretold), *unpredicted_lines(foretold)])
 
 
