@@ -157,17 +157,18 @@ def test_a_path_that_is_not_there_is_wrong_use_and_named(command, path):
 
 
 @pytest.mark.parametrize(
-    ("args", "part"),
+    ("args", "part", "where"),
     [
-        (["table", "--format", "xml"], "xml"),
-        (["table", "--bogus"], "--bogus"),
-        (["table", "-f"], "-f"),
-        (["tabel"], "tabel"),
-        ([], "command"),
+        (["table", "--format", "xml"], "'--format' / '-f': 'xml' is not one of", "epochbench table --help"),
+        (["table", "--bogus"], "--bogus", "epochbench table --help"),
+        (["table", "-f"], "-f", "epochbench --help"),
+        (["export"], "--output", "epochbench export --help"),
+        (["tabel"], "tabel", "epochbench --help"),
+        ([], "command", "epochbench --help"),
     ],
 )
-def test_wrong_use_is_one_line_that_names_the_option(args, part):
-    refused(cli(*args), 2, part, "epochbench --help")
+def test_wrong_use_is_one_line_that_names_the_option_and_the_help_that_has_it(args, part, where):
+    refused(CliRunner().invoke(app, args, prog_name="epochbench"), 2, part, f"see `{where}`")
 
 
 def test_a_line_that_cannot_be_read_is_a_failure_named_by_file_line_and_field(tmp_path):

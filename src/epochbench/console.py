@@ -23,7 +23,9 @@ class OneLineErrors(TyperGroup):
             code = super().main(*args, standalone_mode=False, **options)
             sys.stdout.flush()
         except _ClickException as error:
-            code = _complain(f"{error.format_message().rstrip('.')}; see `epochbench --help`", error.exit_code)
+            where = error.ctx.command_path if error.ctx else "epochbench"
+            said = error.format_message().replace("Value error, ", "").rstrip(".")
+            code = _complain(f"{said}; see `{where} --help`", error.exit_code)
         except BrokenPipeError:
             _nobody_reads()
             code = 0

@@ -138,6 +138,8 @@ def test_the_page_is_one_file_of_the_reports_look_that_asks_nothing_of_the_netwo
         "Against colab · Tesla T4: the CPU of colab · A100 is 1.00× as fast and the GPU of colab · A100 is 0.33×"
         in said
     )
+    for shown in (render(colab, width=120), said):
+        assert "without an interval of its own" in shown
 
 
 def test_the_page_draws_no_bar_of_work_that_is_not_equal(tmp_path):

@@ -73,7 +73,7 @@ def _against_the_first(place: int, names: list[str], means: list[Mean]) -> str:
         return ""
     said = [f"the {mean.what.split()[0]} of {names[place]} is {times(mean.values[place])} as fast" for mean in known]
     over = {words.over_words(mean) for mean in known}
-    return f"{listed(said)} (mean over {' and '.join(sorted(over))})"
+    return f"{listed(said)} (mean over {' and '.join(sorted(over))}, without an interval of its own)"
 
 
 def _section(group: Group, comparison: Comparison) -> Section:

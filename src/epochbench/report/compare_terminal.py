@@ -33,7 +33,7 @@ def render(comparison: Comparison, *, width: int, color: bool = False) -> str:
     for group in comparison.groups:
         _print_group(group, comparison, console)
     if comparison.means:
-        console.print("mean over the workloads that all of them have", style="bold")
+        console.print("mean over the workloads that all of them have, without an interval of its own", style="bold")
         console.print_table(_means(comparison))
         _print_below(words.left_out_line(comparison), console)
     if comparison.differences:
