@@ -25,6 +25,17 @@ class Tied(nn.Module):
         return self.second(self.first(rows))
 
 
+class Twice(nn.Module):
+    """One weight under two names of one module."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = self.again = nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, rows):
+        return rows @ self.weight @ self.again
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()
@@ -43,6 +54,7 @@ class Reading(nn.Linear):
 
 MODELS = {
     "tied": Tied,
+    "twice": Twice,
     "recurrent": Recurrent,
     "normalised": lambda: nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)),
     "parametrised": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(4, 4)),

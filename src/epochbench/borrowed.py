@@ -47,5 +47,6 @@ def borrowed(model: nn.Module, device: str) -> Iterator[nn.Module]:
 
 
 def _own(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    named = chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False))
-    return ((name, tensor) for name, tensor in named if tensor is not None)
+    """Under each of its names, which may be several of one tensor."""
+    how = {"recurse": False, "remove_duplicate": False}
+    return chain(module.named_parameters(**how), module.named_buffers(**how))
