@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from epochbench.analysis.gate import ACROSS_RECIPES, how_it_ended, unequal, unusable
-from epochbench.analysis.parity import NOT_ALIKE, Parity, looser, parity
+from epochbench.analysis.parity import Parity, looser, not_alike, parity
 from epochbench.analysis.projection import job
 from epochbench.analysis.sides import Side, finite, races
 from epochbench.analysis.speedup import Speedup, speedup, without
@@ -114,8 +114,8 @@ def _parity(base: Side, side: Side, pairs: list[int]) -> Parity:
     if base.fact("batches_hash") != side.fact("batches_hash"):
         return Parity(status="not judged", reason="worker processes draw other samples at random")
     losses = [one.fact("losses_without_dropout") for one in (base, side)]
-    if any(one is not None and not one for one in losses):
-        return Parity(status="not judged", reason=NOT_ALIKE)
+    if (unlike := not_alike(*losses)) is not None:
+        return unlike
     if None in losses:
         losses = [one.ok[pairs[0]]["losses"] for one in (base, side)]
     return parity(*losses, precision=looser(base.fact("precision"), side.fact("precision")))

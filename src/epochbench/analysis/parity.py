@@ -27,7 +27,7 @@ SMALLEST_SCALE = 0.01
 
 
 NOT_ALIKE = "it draws random numbers that cannot be drawn alike: in compiled code, or by a generator of its own"
-"""Why the losses of two trainings are not compared where the pass apart, in which nothing is random, has none."""
+"""Why a pass apart, in which nothing is random, may have no losses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,15 @@ class Parity:
             return f"same ({steps}, largest gap {self.largest_gap:.1g})"
         gap = self.reason if self.largest_gap is None else f"largest gap {self.largest_gap:.2g}"
         return f"differs at step {self.first_step_outside} ({gap})"
+
+
+def not_alike(*without_dropout: Sequence[float | None] | None) -> Parity | None:
+    """Not judged, where a device has no losses of the pass in which nothing is random; None where that is no reason.
+
+    A device that needed no such pass has None.
+    """
+    empty = any(losses is not None and not losses for losses in without_dropout)
+    return Parity(status="not judged", reason=NOT_ALIKE) if empty else None
 
 
 def looser(precision: str | None, other: str | None) -> str | None:

@@ -39,10 +39,9 @@ def phases(results: Results) -> pd.DataFrame:
     (`phase_step_seconds`, by the clock) and `compute_only_step_seconds` (one batch that lies on the device, again and
     again) are of the passes apart. Of a single step with the device idle before it, `submit_step_seconds` is until
     the host has submitted it and `single_step_seconds` until the device has done it; `unread_step_seconds` is a step
-    with the losses read once, at the end. `part_step_seconds` is a step of the CPU with `part_samples` of
-    that batch's `compute_only_samples`.
-    `flops_per_second` is what the timed steps reach, and `peak_share` that
-    rate over the one of a large matrix product on the same device. `reason` says why the passes apart were not made.
+    with the losses read once, at the end. `part_step_seconds` is a step of the CPU with `part_samples` of that
+    batch's `compute_only_samples`. `flops_per_second` is what the timed steps reach, and `peak_share` that rate over
+    the one of a large matrix product on the same device. `reason` says why the passes apart were not made.
     """
     import pandas as pd
 

@@ -12,7 +12,7 @@ from epochbench.analysis.best import BEST, best_sides
 from epochbench.analysis.diagnosis import diagnoses, in_words
 from epochbench.analysis.flags import flags, not_judged
 from epochbench.analysis.gate import ACROSS_RECIPES, EQUAL_FIELDS, how_it_ended, unequal, untrained, unusable
-from epochbench.analysis.parity import NOT_ALIKE, Parity, looser, parity
+from epochbench.analysis.parity import Parity, looser, not_alike, parity
 from epochbench.analysis.phases import flops_per_second, peak_share
 from epochbench.analysis.projection import job
 from epochbench.analysis.sides import Side, plain_rows, races
@@ -238,8 +238,8 @@ def _parity(base: Side | None, side: Side, pairs: Sequence[int]) -> Parity:
     losses = [one.fact("losses_without_dropout") for one in (base, side)]
     if losses == [None, None]:
         losses = [of_base["losses"], of_side["losses"]]
-    elif any(one is not None and not one for one in losses):
-        return Parity(status="not judged", reason=NOT_ALIKE)
+    elif (unlike := not_alike(*losses)) is not None:
+        return unlike
     elif None in losses:
         return Parity(status="not judged", reason="the losses without dropout are known of one device alone")
     return parity(*losses, precision=looser(of_base["precision"], of_side["precision"]))

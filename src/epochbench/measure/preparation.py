@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
 
@@ -67,7 +67,6 @@ def prepare(
     if evaluation_feed is not None:
         batches = evaluation_feed.epoch(EVALUATION_ORDER, todo.evaluation_steps)
         _try_out(workload, recipe, seed, evaluation_feed, batches, "test_data")
-    tried["flops_per_step"] = workload.flops_per_step or tried["flops_per_step"]
     read = tuple(_counted(one) for one in (feed, evaluation_feed))
     todo = plan_for(workload, effort, feed, evaluation_feed)
     facts = describe_data(feed) | tried
@@ -108,15 +107,17 @@ def _try_out(
         "weights_hash": ready.weights_hash,
         "parameters": sum(parameter.numel() for parameter in ready.model.parameters()),
     }
-    try_one = _try_step if workload.step is not None else _try_loss
-    seconds = try_one(workload, ready.model, first, feed, batches, field)
+    if workload.step is not None:
+        seconds = _try_step(workload, ready.model, first, field)
+    else:
+        seconds = _try_loss(workload, ready.model, first, feed, batches, field)
     _warm(batches)
-    return facts | {"flops_per_step": _flops(ready, seed, first, seconds)}
+    if _trains(field):
+        facts["flops_per_step"] = workload.flops_per_step or _flops(ready, first, seconds)
+    return facts
 
 
-def _try_step(
-    workload: Workload, model: torch.nn.Module, first: Any, feed: Feed, batches: Iterator[Any], field: str
-) -> float:
+def _try_step(workload: Workload, model: torch.nn.Module, first: Any, field: str) -> float:
     """Make the loss of a whole batch by the workload's own step → the seconds that it took."""
     began = time.monotonic()
     with _as_it_runs(field):
@@ -168,27 +169,27 @@ def _as_it_runs(field: str) -> Iterator[None]:
         raise
 
 
-def _flops(ready: training.Training, seed: int, batch: Any, seconds: float) -> int | None:
+def _flops(ready: training.Training, batch: Any, seconds: float) -> int | None:
     """FLOPs of one training step; of a model that cannot run on meta by a step on the CPU, where its forward pass
-    takes no more than a moment. None elsewhere. The training is of no use afterwards.
+    takes no more than a moment. None elsewhere.
     """
     flops = count_flops(ready, batch)
-    if flops is None and seconds < LONGEST_COUNTED:
-        flops = count_flops(training.start(ready.workload, ready.recipe, "cpu", seed=seed), batch, "cpu")
-    return flops
+    return count_flops(ready, batch, "cpu") if flops is None and seconds < LONGEST_COUNTED else flops
 
 
 def count_flops(ready: training.Training, batch: Any, device: str = "meta") -> int | None:
     """FLOPs of one training step, forward and backward, by torch's own counter on the meta device, which computes
-    nothing, or on the CPU; None for a model that cannot run there. A loss that is a module stays there.
+    nothing, or on the CPU; None for a model that cannot run there. The training is as it was before.
     """
+    counter = FlopCounterMode(display=False)
+    counter.mod_tracker = _Whole()
     try:
-        if isinstance(ready.loss_function, torch.nn.Module):
-            ready.loss_function.to(device)
-        counter = FlopCounterMode(display=False)
-        counter.mod_tracker = _Whole()
-        with borrowed(ready.model, device) as model, _known_operations(), counter:
-            model.train()
+        with ExitStack() as until:
+            until.enter_context(borrowed(ready.model, device)).train()
+            if isinstance(ready.loss_function, torch.nn.Module):
+                until.enter_context(borrowed(ready.loss_function, device))
+            until.enter_context(_known_operations())
+            until.enter_context(counter)
             ready.loss(training.to_device(batch, device)).backward()
     except Exception:
         # What a user's model does with a tensor that has no values may fail in any way; it is no fault of theirs.

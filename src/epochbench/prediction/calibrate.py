@@ -120,10 +120,16 @@ def error_row(errors: Sequence[float], kinds: Sequence[str], families: Sequence[
 
 
 def training_times(
-    figures: Sequence[Figure], tables: Mapping[object, Table], constants: Constants, factors: Mapping[str, Constants]
+    figures: Sequence[Figure],
+    tables: Mapping[object, Table],
+    constants: Constants,
+    its: Constants,
+    of_fp32: Constants | None,
 ) -> np.ndarray:
-    """(figures,) seconds of trainings in fp32 or tf32, each on its own card."""
-    cards = load_hardware()
+    """(figures,) seconds of trainings in fp32 or tf32, each on its own card; `its` are the factors of that precision,
+    and in tf32 those `of_fp32` are given too.
+    """
+    cards, factors = load_hardware(), {"fp32": of_fp32 or its, "tf32": its}
     return np.array(
         [
             single_times(tables[one.network], constants, factors, cards[one.card], one.precision).whole.sum()
@@ -146,7 +152,7 @@ def fit_factors(
 
     def residuals(logs: np.ndarray) -> np.ndarray:
         its = with_these(logs)
-        predicted = training_times(figures, tables, constants, {"fp32": of_fp32 or its, "tf32": its})
+        predicted = training_times(figures, tables, constants, its, of_fp32)
         return np.concatenate([np.log(predicted / seconds) / SCALE, (logs - expected) / spread])
 
     found = with_these(least_squares(residuals, expected, loss="soft_l1").x)
@@ -165,7 +171,7 @@ def calibrate_single(figures: Sequence[Figure], recordings: Mapping[object, Rows
         left_out = {}
         for figure in own:
             others = fit_factors([one for one in own if one is not figure], tables, constants, of_fp32)
-            [time] = training_times([figure], tables, constants, {"fp32": of_fp32 or others, "tf32": others})
+            [time] = training_times([figure], tables, constants, others, of_fp32)
             left_out[f"{figure.network.network} on {figure.card}"] = round(math.log(time / figure.step_seconds), 4)
         found[precision] = {
             "factors": fit_factors(own, tables, constants, of_fp32),

@@ -18,7 +18,7 @@ from epochbench.prediction.hardware import PRECISIONS, REFERENCE_CARD, Hardware,
 from epochbench.prediction.host import record_with_host
 from epochbench.prediction.intervals import half_width, network_kinds
 from epochbench.prediction.recorder import ORDINARY_TIME, PLACES, HostTime, Recording
-from epochbench.prediction.single import single_times
+from epochbench.prediction.single import single_on, single_times
 from epochbench.workload import Workload
 
 Limit = Literal["compute", "memory", "launches", "loader", "host"]
@@ -155,7 +155,7 @@ def predict_recording(
         times = single_times(
             table, constants, {name: its["factors"] for name, its in single.items()}, card, precision
         )
-        more = single["fp32" if card.tf32_flops_per_second is None else precision]["quantile"]
+        more = single[single_on(card, precision)]["quantile"]
     device = float(times.whole.sum())
     launches = float(table.count.sum()) * card.launch_seconds
     load = recording.samples / loader_samples_per_second if loader_samples_per_second else 0.0

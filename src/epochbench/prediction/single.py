@@ -39,10 +39,10 @@ def single_times(
     """The card's seconds for each row in fp32 or tf32, by constants of halves and the `factors` of each precision.
 
     Where TF32 is allowed, a kernel in fp32 is still taken where that is faster, one of Winograd's, say: it is never
-    slower. A card without it computes in fp32.
+    slower.
     """
     in_fp32 = row_times(table, single_precision(constants, factors["fp32"]), card.rates("fp32"))
-    if precision == "fp32" or card.tf32_flops_per_second is None:
+    if single_on(card, precision) == "fp32":
         return in_fp32
     in_tf32 = row_times(table, single_precision(constants, factors["tf32"]), card.rates("tf32"))
     faster = in_tf32.whole < in_fp32.whole
@@ -51,6 +51,11 @@ def single_times(
         moving=np.where(faster, in_tf32.moving, in_fp32.moving),
         whole=np.where(faster, in_tf32.whole, in_fp32.whole),
     )
+
+
+def single_on(card: Hardware, precision: str) -> str:
+    """What fp32 or tf32 is on a card: fp32 where it has no TF32."""
+    return "fp32" if card.tf32_flops_per_second is None else precision
 
 
 def single_precision(constants: Mapping[str, float], factors: Mapping[str, float]) -> dict[str, float]:

@@ -140,13 +140,13 @@ def _fits(row: Row) -> str:
 
 def prediction_notes(predictions: pd.DataFrame) -> list[str]:
     """What has to be known of the predictions of a workload, and why there is none, a line each."""
+    rows = plain_rows(predictions)
     said = [
         f"{clean(row['workload'])}: {clean(row['note'])}" if row["card"] is not None
         else _unpredicted(row)
-        for row in plain_rows(predictions)
+        for row in rows
         if row["note"] or row["card"] is None
     ]  # fmt: skip
-    rows = plain_rows(predictions)
     return list(dict.fromkeys([*load_lines(rows), *host_lines(rows), *said]))
 
 
